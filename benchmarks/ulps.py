@@ -37,15 +37,17 @@ DIGITS = {"float32": (24, -149), "float64": (53, -1074)}  # of the significand, 
 
 @dataclass(frozen=True)
 class Case:
-    """A built-in: its exact value, the intervals from which each argument is drawn, and what of the samples it can afford."""
+    """A built-in: its exact value, the intervals from which each argument is drawn, what of the samples it can afford, and how many
+    arguments, from the first, are whole numbers."""
 
     exact: Callable[..., Any]
     domain: tuple[tuple[float, float], ...]
     share: float = 1.0
+    whole: int = 0
 
 
-def _case(exact: Callable[..., Any], *domain: tuple[float, float], share: float = 1.0) -> Case:
-    return Case(exact, domain, share)
+def _case(exact: Callable[..., Any], *domain: tuple[float, float], share: float = 1.0, whole: int = 0) -> Case:
+    return Case(exact, domain, share, whole)
 
 
 def _reciprocal(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,6 +114,8 @@ CASES: dict[str, Case] = {
     "rsqrt": _case(_reciprocal(mpmath.sqrt), POSITIVE),
     "sigmoid": _case(lambda x: 1 / (1 + mpmath.exp(-x)), (-760.0, 100.0)),
     "sinpi": _case(mpmath.sinpi, (-1e4, 1e4)),
+    "digamma": _case(lambda x: mpmath.psi(0, x), (-50.0, 1e5), share=0.1),
+    "polygamma": _case(lambda n, x: mpmath.psi(int(n), x), (0.5, 5.5), (0.0, 1e5), share=0.05, whole=1),
     "tgamma": _case(mpmath.gamma, (-170.0, 172.0), share=0.2),
     "y0": _case(lambda x: mpmath.bessely(0, x), (0.0, 100.0), share=0.1),
     "y1": _case(lambda x: mpmath.bessely(1, x), (0.0, 100.0), share=0.1),
@@ -197,7 +201,7 @@ def samples(case: Case, dtype: str, count: int, seed: int) -> list[Array]:
         spread = np.exp2(least + (largest - least) * random.random(count)) * np.where(random.random(count) < 0.5, -1, 1)
         spread = np.where((spread < low) | (spread > high), -spread, spread)
         chosen = np.where(random.random(count) < 0.5, even, np.clip(spread, low, high)).astype(dtype)
-        drawn.append(chosen)
+        drawn.append(np.rint(chosen) if len(drawn) < case.whole else chosen)
     inside = np.ones(count, dtype=bool)
     for chosen, (low, high) in zip(drawn, case.domain, strict=True):
         inside &= (chosen > low) & (chosen < high) & (chosen != 0)

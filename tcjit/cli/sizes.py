@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tcjit.errors import ArgumentError
-from tcjit.grammar import front
+from tcjit.grammar import front, polynomial
 from tcjit.grammar.ast import Def, Param
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.printer import show
@@ -62,11 +62,12 @@ def sizes(definition: Def, text: str) -> ArgumentSizes:
             raise ArgumentError(f"{name!r} is no tensor, size or scalar of {_usage(definition)}", hint=_closest(name, names, "{}=..."))
     for name, shape in shapes.items():
         for dim, extent in zip(params[name].dims, shape):
-            if isinstance(dim, str):
-                known.setdefault(dim, extent)
+            if dim in definition.sizes:
+                known.setdefault(str(dim), extent)
+    whole = {name: int(value) for name, value in scalars.items() if name in definition.specialised}
     for param in definition.params:
         if param.dims:
-            shapes.setdefault(param.name, _completed(definition, param, known))
+            shapes.setdefault(param.name, _completed(definition, param, {**known, **whole}))
         elif param.name not in scalars:
             raise ArgumentError(f"{show(param)} of {_usage(definition)} has no value", hint=f"--shapes '...,{param.name}=1'")
     return ArgumentSizes({p.name: shapes[p.name] for p in definition.params if p.dims}, scalars)
@@ -122,11 +123,12 @@ def _number(param: Param, text: str) -> Number:
 
 
 def _completed(definition: Def, param: Param, known: Mapping[str, int]) -> tuple[int, ...]:
-    missing = [dim for dim in param.dims if isinstance(dim, str) and dim not in known]
+    extents = [polynomial.integer(extent, known) for extent in definition.tensor(param.name).shape]
+    missing = [str(dim) for dim, extent in zip(param.dims, extents) if not isinstance(extent, int)]
     if missing:
-        hint = f"--shapes '...,{param.name}={'x'.join(str(known.get(d, d)) if isinstance(d, str) else str(d) for d in param.dims)}'"
+        hint = f"--shapes '...,{param.name}={'x'.join(str(known.get(str(dim), dim)) for dim in param.dims)}'"
         raise ArgumentError(f"nothing says how large {', '.join(missing)} of {_usage(definition)} is", hint=f"{hint} with numbers")
-    return tuple(known[dim] if isinstance(dim, str) else dim for dim in param.dims)
+    return tuple(extent for extent in extents if isinstance(extent, int))
 
 
 def _usage(definition: Def) -> str:

@@ -26,7 +26,8 @@ SIMPLE = frozenset({"abs", "sign", "relu", "min", "max", "clamp"})
 # float32 built-ins done in double: rare ones, whose float32 form would be inaccurate -> number of arguments
 NARROWED: dict[str, int] = {
     **dict.fromkeys("sinpi cospi rcbrt erfcx erfinv erfcinv normcdf normcdfinv cyl_bessel_i0 cyl_bessel_i1".split(), 1),
-    **dict.fromkeys("j0 j1 y0 y1 lgamma tgamma".split(), 1),
+    **dict.fromkeys("j0 j1 y0 y1 lgamma tgamma digamma".split(), 1),
+    "polygamma": 2,
     "rhypot": 2,
     "norm3d": 3,
     "rnorm3d": 3,
@@ -39,7 +40,8 @@ _LIBRARY = (
     "log log10 log1p log2 logb nextafter pow remainder round sin sinh sqrt tan tanh trunc j0 j1 y0 y1 lgamma tgamma"
 ).split()
 _OURS = "exp10 sinpi cospi rcbrt rhypot norm3d norm4d rnorm3d rnorm4d erfcx erfinv erfcinv normcdf normcdfinv cyl_bessel_i0 cyl_bessel_i1"
-_BOTH = [*SIMPLE, *"fmin fmax fdim rsqrt sigmoid".split(), *_OURS.split()]
+_NOWHERE = ["sigmoid", "digamma", "polygamma"]  # in no library
+_BOTH = [*SIMPLE, *"fmin fmax fdim rsqrt".split(), *_NOWHERE, *_OURS.split()]
 
 # built-in -> its names for float32 and float64
 C_FUNCTIONS: dict[str, tuple[str, str]] = {
@@ -125,7 +127,7 @@ def _limits(wide: str) -> dict[str, str]:
 
 
 # CUDA's own j0 j1 y0 y1 lose digits from 8 on, and its lgammaf loses them next to its zeros
-_CUDA_OURS = [*SIMPLE, "sigmoid", "j0", "j1", "y0", "y1"]
+_CUDA_OURS = [*SIMPLE, *_NOWHERE, "j0", "j1", "y0", "y1"]
 
 CUDA_FUNCTIONS: dict[str, tuple[str, str]] = {
     **{name: (name + "f", name) for name in [*_LIBRARY, *_OURS.split(), "fmin", "fmax", "fdim", "rsqrt"]},
@@ -134,7 +136,7 @@ CUDA_FUNCTIONS: dict[str, tuple[str, str]] = {
     "abs": ("fabsf", "fabs"),
 }
 
-_OPENCL_OURS = [*SIMPLE, *_OURS.split(), "sigmoid", "j0", "j1", "y0", "y1"]
+_OPENCL_OURS = [*SIMPLE, *_OURS.split(), *_NOWHERE, "j0", "j1", "y0", "y1"]
 
 # OpenCL allows its float32 erf and tgamma 16 ulp, and lgamma any error
 OPENCL_FUNCTIONS: dict[str, tuple[str, str]] = {

@@ -17,7 +17,7 @@ from tcjit.codegen.memory import KernelMemory, linear_subscript
 from tcjit.codegen.profile import Profile, scaled, trips
 from tcjit.codegen.scope import Gathers, LoopScope
 from tcjit.codegen.text import Text
-from tcjit.grammar.ast import Access, Binary, Def, Expr
+from tcjit.grammar.ast import Access, Binary, Def, Expr, TargetSubscript
 from tcjit.grammar.check import accumulating
 from tcjit.grammar.linear import HELPERS, Linear
 from tcjit.grammar.wrapping import wrapping
@@ -39,7 +39,7 @@ class Emitter(LoopScope, ABC):
         self.depth = 1
         self.run_now: Run | None = None
         self.dialect = dialect
-        self.printer = ExpressionPrinter(dialect, self.read, self.name, checked=checked, compared=self.compared)
+        self.printer = ExpressionPrinter(dialect, self.read, self.name, target=self.target_at, checked=checked, compared=self.compared)
 
     def title(self) -> str:
         definition = self.mapped.scop.program.definition
@@ -221,6 +221,14 @@ class Emitter(LoopScope, ABC):
         scalars = {p.name: p.dtype for p in self.mapped.scop.program.definition.params if not p.dims}
         wrapped = [self.printer.wrapped(expr) for expr in wrapping(subscript, scalars)] if self.checked else []
         return f"({' | '.join(wrapped)} ? -1 : {text})" if wrapped else text
+
+    def target_at(self, expr: TargetSubscript) -> str:
+        """A subscript of a left side that reads tensors; in checked mode one out of range, which picks no element, sets the flag."""
+        subscript, extent = expr.args
+        text = self.data_subscript(subscript)
+        if not self.checked:
+            return text
+        return self.printer.target(text, self.printer.index(extent), self.printer.site("gather", tensor=expr.tensor, where=expr.where))
 
     def read(self, access: Access, printer: ExpressionPrinter) -> str:
         """The value of an element; in checked mode a gather out of range reads nothing of use and sets the flag."""

@@ -17,7 +17,7 @@ import numpy as np
 from tcjit.codegen.dialect import FLOATS, INTEGERS, SIMPLE, C, Dialect, GpuDialect
 from tcjit.codegen.text import Precedence, Text, atomic, call, choose, join, prefixed
 from tcjit.errors import CompileError, Where
-from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Scalar, Select, Size, Unary
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Scalar, Select, Size, TargetSubscript, Unary
 from tcjit.grammar.dtypes import DTYPES, converted
 from tcjit.grammar.walk import children, walk
 from tcjit.grammar.wrapping import terms
@@ -87,6 +87,7 @@ class ExpressionPrinter:
 
     ``access`` gives the text of an element read, already a value (see ``load``); ``name`` that of an ``index``, ``size`` or
     ``scalar``: an index as int64_t, a scalar of its parameter's ``vtype``, any of them as a decimal literal where it is known.
+    ``target`` gives that of a subscript of a left side, with its check.
     ``compared`` may have a shorter text for a comparison of int64 expressions. With ``checked``, ``tc_flag`` tells of integer divisors that
     are zero: a local int64_t in C, on a GPU a pointer to an int that all threads share, which a thread writes at its end, from ``FAILED``.
     """
@@ -97,6 +98,7 @@ class ExpressionPrinter:
         access: Callable[[Access, ExpressionPrinter], str],
         name: Callable[[str, str], str],
         *,
+        target: Callable[[TargetSubscript], str] = lambda expr: "",
         checked: bool = True,
         compared: Callable[[Binary], str] = lambda expr: "",
     ) -> None:
@@ -106,6 +108,7 @@ class ExpressionPrinter:
         self.checks = 0  # printed so far, each of one of the sites
         self._access = access
         self._name = name
+        self._target = target
         self._compared = compared
         self._used: dict[str, None] = {}
         self.bound: dict[int, str] = {}  # by id of a Call: the variable that holds its value already
@@ -138,6 +141,12 @@ class ExpressionPrinter:
             return self._helper("tc_at", index, extent, str(site), f"&{FAILED}")
         return self._helper("TC_AT", index, extent, str(site))
 
+    def target(self, index: str, extent: str, site: int) -> Text:
+        """An int64 index; of one that is not inside 0..extent-1 the site is noted."""
+        if isinstance(self.dialect, GpuDialect):
+            return self._helper("tc_target", index, extent, str(site), f"&{FAILED}")
+        return self._helper("TC_TARGET", index, extent, str(site))
+
     def shuffled(self, dtype: str, value: str, lanes: int, mask: str) -> Text:
         """The value of the thread whose lane differs in the bits of ``lanes``; all lanes of ``mask`` evaluate this."""
         return self._helper(f"tc_shuffle_xor_{'bool' if dtype == 'bool' else _short(dtype)}", value, str(lanes), mask)
@@ -148,8 +157,14 @@ class ExpressionPrinter:
         return name
 
     def wrapped(self, expr: Expr) -> Text:
-        """Whether a sum or product in int64 wrapped: it is then far from what the same arithmetic gives in double."""
-        return self._helper("tc_wrapped", self.value(expr), self._in_double(expr))
+        """Whether a sum or product in int64, perhaps an arm of choices, wrapped: it is then far from what the same arithmetic gives in
+        double."""
+        return self._helper("tc_wrapped", self.value(expr), self._chosen_in_double(expr))
+
+    def _chosen_in_double(self, expr: Expr) -> Text:
+        if not isinstance(expr, Select):
+            return self._in_double(expr)
+        return choose(self.value(expr.condition), self._chosen_in_double(expr.then), self._chosen_in_double(expr.other))
 
     def _in_double(self, expr: Expr) -> Text:
         operands = [self._in_double(operand) for operand in terms(expr)]
@@ -324,6 +339,8 @@ class ExpressionPrinter:
 
     def _call(self, expr: Call) -> Text:
         function, dtype = expr.function, expr.dtype
+        if isinstance(expr, TargetSubscript):
+            return atomic(self._target(expr))
         if function in WORDS:
             return self._word(expr)
         args = [self.value(arg) for arg in expr.args]

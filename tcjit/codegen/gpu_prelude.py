@@ -21,6 +21,12 @@ TC_INLINE int64_t tc_at(int64_t index, int64_t extent, int32_t site, int32_t *fa
   tc_fail(site, failed);
   return 0;
 }
+
+/* an index; of one that is not inside, the number of the site too */
+TC_INLINE int64_t tc_target(int64_t index, int64_t extent, int32_t site, int32_t *failed) {
+  if ((uint64_t)index >= (uint64_t)extent) tc_fail(site, failed);
+  return index;
+}
 """
 
 # the divisor itself: a division by zero gives 0

@@ -227,6 +227,8 @@ class LaneEmitter(ReadEmitter):
         value = self.mapped.scop.statement(run.statement).value
         if others or not isinstance(value, Select) or self.moves(value.condition, run, loop.variable):
             return None
+        if loop.trips is None and self.may_flag(value.condition, run):  # a loop that may not run at all
+            return None
         found = (self.gathers(node, run) for node in walk(value.then) if isinstance(node, Access))
         rows = [[sub for _, sub in gathers] for gathers in found if gathers]
         return value if any(not any(self.moves(sub, run, loop.variable) for sub in row) for row in rows) else None
@@ -288,7 +290,7 @@ class LaneEmitter(ReadEmitter):
         return replace(loop, lower=first)
 
     def scatter(self, loop: For) -> None:
-        """The iteration that data pick, if there is such."""
+        """The iteration that the outer choice of a statement's value picks, if there is such; inside it is the value's other part."""
         run = runs(loop.body)[0]
         choice = self.mapped.scop.statement(run.statement).value
         assert isinstance(choice, Select) and isinstance(choice.condition, Binary)

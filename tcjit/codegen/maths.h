@@ -306,3 +306,63 @@ TC_INLINE double tc_y0_f64(double x) {
 TC_INLINE double tc_y1_f64(double x) {
   return tc_bessel_jy_f64(x, 1, 1);
 }
+
+/* the logarithmic derivative of the gamma function: from 10 on the expansion 5.11.2, below by the recurrence 5.5.2, left of 0 by the
+   reflection 5.5.4 */
+static inline double tc_digamma_f64(double x) {
+  double below = 0.0;
+  if (!(x > 0.0)) {
+    double rest = x - floor(x);
+    if (x == 0.0) return __builtin_copysign(1.0, x) > 0.0 ? -INFINITY : INFINITY;
+    if (rest == 0.0 || rest != rest) return NAN;
+    if (rest > 0.5) rest = x - floor(x + 0.5); /* exact next to a pole */
+    below = 0x1.921fb54442d18p+1 / tan(0x1.921fb54442d18p+1 * rest);
+    x = 1.0 - x;
+  }
+  while (x < 10.0) {
+    below += 1.0 / x;
+    x += 1.0;
+  }
+  double t = 1.0 / (x * x), sum = t * (1.0 / 12.0 - t * (1.0 / 120.0 - t * (1.0 / 252.0 - t * (1.0 / 240.0 - t * (1.0 / 132.0
+    - t * (691.0 / 32760.0 - t * (1.0 / 12.0 - t * (3617.0 / 8160.0))))))));
+  return log(x) - 0.5 / x - (x < INFINITY ? sum : 0.0) - below;
+}
+
+/* the sum of (a + k)^-s over k from 0 on, for a > 0 and s > 1, by Euler and Maclaurin (25.11.28) */
+static inline double tc_zeta_f64(double s, double a) {
+  double sum = 0.0, end = a;
+  for (; end < 12.0; end += 1.0) sum += pow(end, -s);
+  double last = pow(end, -s), t = 1.0 / (end * end), term = s / end * last;
+  sum += last * (end / (s - 1.0) + 0.5);
+  sum += term / 12.0;
+  term *= (s + 1.0) * (s + 2.0) * t;
+  sum -= term / 720.0;
+  term *= (s + 3.0) * (s + 4.0) * t;
+  sum += term / 30240.0;
+  term *= (s + 5.0) * (s + 6.0) * t;
+  sum -= term / 1209600.0;
+  term *= (s + 7.0) * (s + 8.0) * t;
+  sum += term / 47900160.0;
+  term *= (s + 9.0) * (s + 10.0) * t;
+  sum -= term * (691.0 / 1307674368000.0);
+  term *= (s + 11.0) * (s + 12.0) * t;
+  sum += term / 74724249600.0;
+  return sum;
+}
+
+/* the derivative of order n of digamma, a zeta function (5.15.1); left of 0 the terms on both sides of x, without those beyond 0 */
+static inline double tc_polygamma_f64(double n, double x) {
+  if (!(n >= 0.0 && n <= 170.0) || n != floor(n) || x != x) return NAN; /* the factorial of 171 is no double */
+  if (n == 0.0) return tc_digamma_f64(x);
+  double s = n + 1.0, odd = s - 2.0 * floor(0.5 * s) == 1.0 ? -1.0 : 1.0, sum = 0.0;
+  if (x <= 0.0 && x == floor(x)) {
+    sum = x == -INFINITY ? NAN : INFINITY;
+  } else if (x > 0.0) {
+    sum = x < INFINITY ? tc_zeta_f64(s, x) : 0.0;
+  } else {
+    double near = x - floor(x + 0.5); /* exact next to a pole */
+    double above = near > 0.0 ? near : 1.0 + near, under = near > 0.0 ? 1.0 - near : -near;
+    sum = tc_zeta_f64(s, above) + odd * (tc_zeta_f64(s, under) - tc_zeta_f64(s, 1.0 - x));
+  }
+  return odd * tgamma(s) * sum;
+}

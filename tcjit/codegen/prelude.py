@@ -27,6 +27,11 @@ _MACROS = """
   TC_FLAG(tc_outside, site); \
   tc_outside ? 0 : (int64_t)tc_index; })
 
+#define TC_TARGET(index, extent, site) ({ \
+  const int64_t tc_target = (index); \
+  TC_FLAG((uint64_t)tc_target >= (uint64_t)(extent), site); \
+  tc_target; })
+
 #define TC_FLAG_ZERO(value, site) ({ __auto_type tc_value = (value); TC_FLAG(tc_value == 0, site); tc_value; })
 """
 

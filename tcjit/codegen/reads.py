@@ -13,7 +13,7 @@ from tcjit.codegen.expression import ExpressionPrinter, vtype
 from tcjit.codegen.loops import For, Run, runs
 from tcjit.codegen.scope import Gathers
 from tcjit.grammar.affine import Guard, condition, guarded_accesses
-from tcjit.grammar.ast import Access, Binary, Call, Expr, Index, Select
+from tcjit.grammar.ast import Access, Binary, Call, Expr, Index, Select, TargetSubscript
 from tcjit.grammar.builtins import ONE_OPERATION
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names as names_in
@@ -156,7 +156,7 @@ class ReadEmitter(Emitter):
     def may_flag(self, expr: Expr, run: Run) -> bool:
         """Whether evaluating an expression may find a subscript out of range, or a divisor of zero."""
         divides = isinstance(expr, Binary) and expr.op in "/%" and DTYPES[expr.dtype].kind != "float"
-        gathers = isinstance(expr, Access) and bool(self.gathers(expr, run))
+        gathers = isinstance(expr, TargetSubscript) or (isinstance(expr, Access) and bool(self.gathers(expr, run)))
         return divides or gathers or any(self.may_flag(child, run) for child in children(expr))
 
     def constant(self, expr: Expr, run: Run, variable: str) -> bool:

@@ -112,6 +112,14 @@ class Call(Expr):
     args: tuple[Expr, ...]
 
 
+@dataclass(frozen=True)
+class TargetSubscript(Call):
+    """Mapping only, ``target(subscript, extent)``: the subscript of the left side of ``tensor`` that reads tensors; where it is not in
+    ``0:extent``, a GatherError."""
+
+    tensor: str
+
+
 # ---------------------------------------------------------------- surface statements
 
 
@@ -136,18 +144,32 @@ class ExistsClause:
     where: Where | None = field(default=None, compare=False, repr=False)
 
 
-Clause = RangeClause | LetClause | ExistsClause
+@dataclass(frozen=True)
+class ExtentClause:
+    """``I(n) in 0:V``, of a subscript of the left side that reads a tensor."""
+
+    subscript: Expr
+    lower: Expr
+    upper: Expr
+    where: Where | None = field(default=None, compare=False, repr=False)
+
+
+Clause = RangeClause | LetClause | ExistsClause | ExtentClause
 
 
 @dataclass(frozen=True)
 class Assign:
     tensor: str
-    indices: tuple[str, ...]
+    subscripts: tuple[Expr, ...]  # names, and expressions that read tensors
     operator: str  # as written: = += +=! *= *=! min= min=! max= max=!
     value: Expr
     clauses: tuple[Clause, ...] = ()
     where: Where | None = field(default=None, compare=False, repr=False)
-    index_where: tuple[Where, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def indices(self) -> tuple[str, ...]:
+        """The subscripts that are plain indices."""
+        return tuple(subscript.name for subscript in self.subscripts if isinstance(subscript, Name))
 
 
 @dataclass(frozen=True)
@@ -162,12 +184,17 @@ class CallDef:
 
 @dataclass(frozen=True)
 class Param:
-    """``float(M, 4) A``; ``dims`` is empty for a rank-0 parameter, a scalar."""
+    """``float(M, 4) A``; ``dims`` is empty for a rank-0 parameter, a scalar.
+
+    An extent that is an expression stands in ``dims`` as its text, which is no identifier, and in ``extents``, which have None elsewhere;
+    of a checked def it is in the shape of the tensor instead.
+    """
 
     name: str
     dtype: str
     dims: tuple[str | int, ...]
     where: Where | None = field(default=None, compare=False, repr=False)
+    extents: tuple[Expr | None, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -176,6 +203,7 @@ class Return:
     dtype: str | None = None
     dims: tuple[str | int, ...] | None = None
     where: Where | None = field(default=None, compare=False, repr=False)
+    extents: tuple[Expr | None, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -201,10 +229,14 @@ class Range:
 
 @dataclass(frozen=True)
 class Statement:
-    """One assignment. ``domain`` lists the left indices in their order, then the reduction indices by first appearance."""
+    """One assignment. ``domain`` lists the left indices in their order, then the reduction indices by first appearance.
+
+    The subscripts of the left side are indices, each once, and *targets*: expressions that read tensors. The other indices of a target are
+    reduction indices.
+    """
 
     tensor: str
-    subscripts: tuple[Expr, ...]  # of the left side: Index nodes in users' text, any affine expression in adjoints
+    subscripts: tuple[Expr, ...]
     operator: str  # = += *= min= max=
     initialise: bool  # the ! of the source: fill the statement's own range with the identity first
     value: Expr  # of the tensor's dtype, except under `accumulate`
@@ -213,7 +245,13 @@ class Statement:
     clauses: tuple[RangeClause, ...] = ()  # the user's ranges, lets substituted
     exists: tuple[Expr, ...] = ()
     domain: tuple[Range, ...] = ()  # filled by infer
+    extents: tuple[Expr | None, ...] = ()  # of targets, where the text gives them; of no dimension where there is no target
     where: Where | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def targets(self) -> tuple[int, ...]:
+        """The positions of the subscripts that read tensors."""
+        return tuple(position for position, subscript in enumerate(self.subscripts) if not isinstance(subscript, Index))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from tcjit.errors import CheckError
 from tcjit.grammar import polynomial
 from tcjit.grammar.ast import Access, Call, Cast, Const, Def, Expr, Index, Param, Range, Scalar, Select, Size, Statement, Tensor
 from tcjit.grammar.dtypes import DTYPES, rounded
+from tcjit.grammar.extents import dims
 from tcjit.grammar.front import read
 from tcjit.grammar.printer import show
 from tcjit.grammar.walk import children, rebuild, walk
@@ -79,12 +80,16 @@ class _Rewrite:
             self.before,
             params=params,
             tensors=(
-                *(_input(param) for param in params if param.dims),
+                *(self._input(param) for param in params if param.dims),
                 *(self._tensor(tensor) for tensor in self.before.tensors if tensor.role != "input"),
             ),
             statements=tuple(map(self._statement, self.before.statements)),
             agreements=(),
         )
+
+    def _input(self, param: Param) -> Tensor:
+        before = next((tensor for tensor in self.before.tensors if tensor.name == param.name), None)
+        return Tensor(param.name, param.dtype, 1, "input", (self.size,)) if before is None else self._tensor(before)  # it was a scalar
 
     def _tensor(self, tensor: Tensor) -> Tensor:
         if tensor.name not in self.carrying:
@@ -99,7 +104,8 @@ class _Rewrite:
             return replace(s, value=value, exists=exists)
         subscripts = (self.index, *map(self._expr, s.subscripts))
         domain = (Range(self.index.name, Const(0, dtype=_INDEX), self.size), *s.domain)
-        return replace(s, value=value, exists=exists, subscripts=subscripts, domain=domain)
+        extents = (None, *s.extents) if s.extents else ()
+        return replace(s, value=value, exists=exists, subscripts=subscripts, domain=domain, extents=extents)
 
     def _expr(self, expr: Expr) -> Expr:
         if isinstance(expr, Scalar) and expr.name in self.carrying:
@@ -117,11 +123,6 @@ def _says_type(expr: Expr) -> bool:
     return any(map(_says_type, (expr.then, expr.other) if isinstance(expr, Select) else children(expr)))
 
 
-def _input(param: Param) -> Tensor:
-    extents = (Size(dim, dtype=_INDEX) if isinstance(dim, str) else Const(dim, dtype=_INDEX) for dim in param.dims)
-    return Tensor(param.name, param.dtype, len(param.dims), "input", tuple(extents))
-
-
 def _reads(s: Statement) -> Iterator[str]:
     """The names of the tensors and scalars that a statement reads."""
     for root in (s.value, *s.subscripts, *s.exists):
@@ -137,6 +138,7 @@ def _index_arithmetic(s: Statement) -> Iterator[Expr]:
     for found in s.domain:
         yield from (found.lower, found.upper)
     yield from s.subscripts
+    yield from filter(None, s.extents)
     for root in (s.value, *s.subscripts, *s.exists):
         for node in walk(root):
             if isinstance(node, Access):
@@ -149,7 +151,8 @@ def meaning(definition: Def) -> tuple[object, ...]:
     for s in definition.statements:
         domain = [(found.index, _extent(found.lower), _extent(found.upper)) for found in s.domain]
         values = tuple(map(_folded, (s.value, *s.subscripts, *s.exists)))
-        statements.append((s.tensor, s.operator, s.initialise, values, s.accumulate, s.reduction, domain))
+        extents = [extent and _extent(extent) for extent in s.extents]
+        statements.append((s.tensor, s.operator, s.initialise, values, s.accumulate, s.reduction, domain, extents))
     tensors = [(t.name, t.dtype, t.role, tuple(map(_extent, t.shape))) for t in definition.tensors]
     return definition.params, definition.returns, tensors, statements
 
@@ -192,6 +195,8 @@ def _with_sizes_that_agree(definition: Def) -> Def:
     """The def with one name for sizes that must agree, as after a call of another def; a CheckError for other extents that must."""
     values: dict[str, str | int] = {}
     for agreement in definition.agreements:
+        if _own(agreement.left, definition) == _own(agreement.right, definition) is not None:  # of an extent in a parameter's type
+            continue
         left, right = (_dimension(side, definition, values) for side in (agreement.left, agreement.right))
         if left is None or right is None:
             raise CheckError(
@@ -204,6 +209,14 @@ def _with_sizes_that_agree(definition: Def) -> Def:
             raise CheckError(f"{definition.name}() has extents that cannot agree: {agreement.what}")
         values = {name: new if value == old else value for name, value in values.items()} | {old: new}
     return _renamed(definition, values) if values else definition
+
+
+def _own(expr: Expr, definition: Def) -> object:
+    """An extent as a value over sizes and scalars, None where it is none."""
+    if isinstance(expr, Size) and "." in expr.name:
+        tensor, _, position = expr.name.rpartition(".")
+        expr = definition.tensor(tensor).shape[int(position)]
+    return polynomial.integer(expr)
 
 
 def _dimension(expr: Expr, definition: Def, values: Mapping[str, str | int]) -> str | int | None:
@@ -231,10 +244,11 @@ def _renamed(definition: Def, values: Mapping[str, str | int]) -> Def:
     def statement(s: Statement) -> Statement:
         domain = tuple(Range(r.index, expr(r.lower), expr(r.upper)) for r in s.domain)
         subscripts, exists = tuple(map(expr, s.subscripts)), tuple(map(expr, s.exists))
-        return replace(s, subscripts=subscripts, value=expr(s.value), exists=exists, domain=domain)
+        extents = tuple(extent and expr(extent) for extent in s.extents)
+        return replace(s, subscripts=subscripts, value=expr(s.value), exists=exists, domain=domain, extents=extents)
 
     def param(p: Param) -> Param:
-        return replace(p, dims=tuple(values.get(dim, dim) if isinstance(dim, str) else dim for dim in p.dims))
+        return replace(p, dims=dims([expr(extent) for extent in definition.tensor(p.name).shape])) if p.dims else p
 
     return replace(
         definition,

@@ -7,6 +7,7 @@ from math import prod
 from tcjit.errors import ArgumentError, ShapeError
 from tcjit.grammar.ast import Param
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.extents import sizes as size_names
 
 
 def bind(params: Sequence[Param], shapes: Sequence[tuple[int, ...] | None]) -> dict[str, int]:
@@ -35,11 +36,12 @@ def bind(params: Sequence[Param], shapes: Sequence[tuple[int, ...] | None]) -> d
             if isinstance(dim, int) and dim != extent:
                 what = f"dimension {position} of `{param.name}` is {dim}, and the argument {shape} has {extent}"
                 raise ShapeError(what, where=param.where, hint=f"an argument with {dim} there")
+    names = size_names(params)
     sizes: dict[str, int] = {}
     givers: dict[str, tuple[str, int, tuple[int, ...]]] = {}
     for param, shape in zip(params, shapes):
         for position, (dim, extent) in enumerate(zip(param.dims, shape or ())):
-            if isinstance(dim, int):
+            if isinstance(dim, int) or dim not in names:  # other expressions are compared once all sizes are known
                 continue
             if sizes.setdefault(dim, extent) != extent:
                 name, before, other = givers[dim]

@@ -16,10 +16,10 @@ class Builtin:
 
 _FLOAT = {
     0: "infinity",
-    1: """acos acosh asin asinh atan atanh cbrt ceil cos cosh cospi cyl_bessel_i0 cyl_bessel_i1 erf erfc erfcinv erfcx erfinv
+    1: """acos acosh asin asinh atan atanh cbrt ceil cos cosh cospi cyl_bessel_i0 cyl_bessel_i1 digamma erf erfc erfcinv erfcx erfinv
           exp exp10 exp2 expm1 fabs floor j0 j1 lgamma log log10 log1p log2 logb normcdf normcdfinv rcbrt round rsqrt sigmoid
           sin sinh sinpi sqrt tan tanh tgamma trunc y0 y1""",
-    2: "atan2 copysign fdim fdivide fmax fmin fmod hypot nextafter pow remainder rhypot",
+    2: "atan2 copysign fdim fdivide fmax fmin fmod hypot nextafter polygamma pow remainder rhypot",
     3: "fma norm3d rnorm3d",
     4: "norm4d rnorm4d",
 }

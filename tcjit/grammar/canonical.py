@@ -6,7 +6,7 @@ with which of the places that may fail at run time are one and the same in the t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
@@ -103,7 +103,7 @@ class _CanonicalWriter:
             self.named(getattr(node, name))
         for name in indexed:
             self.indexed(getattr(node, name))
-        if isinstance(node, Expr) and (place := _failure_site(node)) is not None:
+        for place in _failure_sites(node):
             self.tokens.append(f"at {self.places.setdefault(tuple(place.items()), len(self.places))}")
         self.tokens.append("}")
 
@@ -130,18 +130,19 @@ def _fields(kind: type[Any]) -> tuple[tuple[tuple[str, Any], ...], tuple[str, ..
     return tuple((f.name, f.default) for f in fields(kind) if f.compare and f.name not in besides), named, indexed
 
 
-def _failure_site(node: Expr) -> dict[str, Any] | None:
-    """Where a kernel tells of an index outside its tensor, or of a divisor that is zero; None for a node that can do neither.
+def _failure_sites(node: Any) -> Iterator[dict[str, Any]]:
+    """Where a kernel tells of an index outside its tensor, or of a divisor that is zero; none for a node that can do neither.
 
     More places than kernels tell of do no harm.
     """
     if isinstance(node, Access):
-        if all(map(_is_linear, node.subscripts)):
-            return None
-        return {"kind": "gather", "tensor": node.tensor, **_position(node.where)}
-    if isinstance(node, Binary) and node.op in "/%" and DTYPES[node.dtype].kind != "float":
-        return {"kind": "division", **_position(node.where)}
-    return None
+        if not all(map(_is_linear, node.subscripts)):
+            yield {"kind": "gather", "tensor": node.tensor, **_position(node.where)}
+    elif isinstance(node, Statement):
+        for position in node.targets:
+            yield {"kind": "gather", "tensor": node.tensor, **_position(node.subscripts[position].where)}
+    elif isinstance(node, Binary) and node.op in "/%" and DTYPES[node.dtype].kind != "float":
+        yield {"kind": "division", **_position(node.where)}
 
 
 def _position(where: Where | None) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from tcjit.grammar.ast import (
     LetClause,
     Name,
     RangeClause,
+    Return,
     Size,
     Statement,
     SurfaceDef,
@@ -28,9 +29,13 @@ from tcjit.grammar.bounds import bounds
 from tcjit.grammar.builtins import BUILTINS
 from tcjit.grammar.dtypes import DTYPES, converted, promote
 from tcjit.grammar.expressions import DEFAULTS, NameScope, Symbol, Typed, Typer, alone, cast, counted, rank, resolve
+from tcjit.grammar.extents import dims, sizes, typed
 from tcjit.grammar.inline import inline
+from tcjit.grammar.printer import extent as shown
+from tcjit.grammar.printer import show, subscript
 from tcjit.grammar.specialised import specialised
-from tcjit.grammar.walk import MAX_NODES, excess, measure, walk
+from tcjit.grammar.targets import left_subscript, target_extents
+from tcjit.grammar.walk import MAX_NODES, excess, measure, operands, walk
 
 RECURRENCE = (
     "recurrences are not in the language: call a def for each step from a loop in Python, or write the closed form as a sum,"
@@ -78,6 +83,7 @@ class _Checker:
         self.scope = NameScope(own=surface.name, defs=tuple(earlier))
         self.drafts: list[_UntypedStatement] = []
         self.agreements: list[Agreement] = []
+        self.shapes: dict[str, tuple[Expr, ...]] = {}  # of parameters
         self.nodes = 0
         self.locals = _locals(surface)
 
@@ -96,16 +102,16 @@ class _Checker:
         for ret in surface.returns:
             if ret.name not in self.scope.tensors:
                 raise CheckError(f"no statement writes the result `{ret.name}`", where=ret.where, hint=f"`{ret.name}(...) = ...`")
-            self._annotation(ret.name, ret.dims or (), ret.where)
+            self._annotation(ret)
         statements = tuple(self._finish(draft) for draft in self.drafts)
         tensors = self._tensors()
         self._refuse_many(statements)
         return Def(
             surface.name,
-            surface.params,
+            tuple(replace(param, dims=dims(self.shapes[param.name]), extents=()) for param in surface.params),
             tuple(ret.name for ret in surface.returns),
             tuple(self.scope.sizes),
-            specialised(surface.params, statements),
+            specialised(surface.params, statements, tensors),
             tensors,
             statements,
             tuple(self.agreements),
@@ -115,18 +121,27 @@ class _Checker:
 
     def _params(self) -> None:
         scope = self.scope
-        for param in self.surface.params:
-            scope.sizes.update(dict.fromkeys(dim for dim in param.dims if isinstance(dim, str)))
+        scope.sizes.update(sizes(self.surface.params))
         for param in self.surface.params:
             if scope.kind(param.name):
                 what = "a size too" if param.name in scope.sizes else "there already"
                 raise CheckError(f"a second meaning for `{param.name}`: it is {what}", where=param.where, hint="rename one of them")
             if param.dims:
                 self._tensor_name(param.name, param.where)
-                symbol = Symbol(param.name, len(param.dims), "input", param.dtype, annotated=True, dims=param.dims, where=param.where)
+                symbol = Symbol(param.name, len(param.dims), "input", param.dtype, annotated=True, where=param.where)
                 scope.tensors[param.name] = symbol
             else:
                 scope.scalars[param.name] = param.dtype
+        for param in self.surface.params:
+            shape = self.shapes[param.name] = typed(param, scope)
+            known = (dim if isinstance(dim, int) or dim in scope.sizes else f"{param.name}.{n}" for n, dim in enumerate(dims(shape)))
+            named = tuple(known)
+            if param.dims:
+                scope.tensors[param.name].dims = named
+            for position, (dim, extent) in enumerate(zip(named, shape)):
+                if "." in str(dim):
+                    what = f"dimension {position} of `{param.name}`, whose extent is {shown(extent)}"
+                    self.agreements.append(Agreement(Size(str(dim), dtype="int64"), extent, what, param.where))
 
     def _returns(self) -> None:
         scope = self.scope
@@ -141,7 +156,7 @@ class _Checker:
             self._tensor_name(ret.name, ret.where)
             scope.written[ret.name] = None
             for dim in ret.dims or ():
-                if isinstance(dim, str) and dim not in scope.sizes:
+                if isinstance(dim, str) and dim.isidentifier() and dim not in scope.sizes and dim not in scope.scalars:
                     raise CheckError(
                         f"the size `{dim}` stands only in the type of a result",
                         where=ret.where,
@@ -169,27 +184,36 @@ class _Checker:
     # ------------------------------------------------------------ assignments
 
     def _assign(self, source: Assign) -> None:
-        for position, name in enumerate(source.indices):
-            where = source.index_where[position] if source.index_where else source.where
-            self._local("the index", name, where)
-            if name in source.indices[:position]:
-                raise CheckError(
-                    f"the index `{name}` stands twice on the left",
-                    where=where,
-                    hint=f"a diagonal: `{source.tensor}(i, j) = i == j ? ... : 0`",
-                )
+        for position, index in enumerate(source.subscripts):
+            if isinstance(index, Name):
+                self._local("the index", index.name, index.where)
+                if index in source.subscripts[:position]:
+                    raise CheckError(
+                        f"the index `{index.name}` stands twice on the left",
+                        where=index.where,
+                        hint=f"a diagonal: `{source.tensor}(i, j) = i == j ? ... : 0`",
+                    )
         self._refuse_recurrence(source)
         lets = [clause.name for clause in source.clauses if isinstance(clause, LetClause)]
         typer = Typer(self.scope, lets)
         self._lets(source, typer)
+        subscripts = tuple(left_subscript(typer, source.tensor, place) for place in source.subscripts)
         value = typer.typed(source.value)
         exists = [alone(typer.typed(clause.value)) for clause in source.clauses if isinstance(clause, ExistsClause)]
         # an unused let computes nothing, and its accesses take part in range inference
         exists += [alone(typer.typed(let)) for name, let in typer.lets.items() if name not in typer.used]
-        used = dict.fromkeys(node.name for root in (value.expr, *exists) for node in self._nodes(root, source) if isinstance(node, Index))
+        targets = [place for place in subscripts if not isinstance(place, Index)]
+        roots = (*targets, value.expr, *exists)
+        used = dict.fromkeys(node.name for root in roots for node in self._nodes(root, source) if isinstance(node, Index))
         reduction = tuple(name for name in used if name not in source.indices)
         clauses = self._ranges(source, typer, {*source.indices, *used})
         operator, initialise = source.operator.removesuffix("!"), source.operator.endswith("!")
+        if targets and operator == "=":
+            raise CheckError(
+                f"`=` stores one value, and several may go to the element `{subscript(targets[0])}` of `{source.tensor}`",
+                where=targets[0].where,
+                hint="`+=!` adds what goes to one element (also `*=!`, `min=!`, `max=!`)",
+            )
         if reduction and operator == "=":
             names, one = ", ".join(f"`{name}`" for name in reduction), len(reduction) == 1
             near = [n for n in (*self.scope.sizes, *self.scope.scalars, *typer.lets) if n.lower() in map(str.lower, reduction)]
@@ -201,14 +225,14 @@ class _Checker:
             )
         if operator != "=" and not initialise:
             self._accumulates(source.tensor, operator, source.where)
-        self._own_reads(source, value.expr, initialise, reduction)
-        self._define(source.tensor, len(source.indices), value, source.where)
+        for root in (*targets, value.expr):
+            self._own_reads(source, root, initialise or bool(targets), reduction)
+        given = target_extents(typer, source, {*source.indices, *used})
+        extents = tuple(self._extent(source, position, given.get(position)) for position in range(len(subscripts))) if targets else ()
+        self._define(source.tensor, len(subscripts), value, source.where)
         statement = Statement(
             source.tensor,
-            tuple(
-                Index(name, dtype="int64", where=where)
-                for name, where in zip(source.indices, source.index_where or (source.where,) * len(source.indices), strict=True)
-            ),
+            subscripts,
             operator,
             initialise,
             value.expr,
@@ -216,6 +240,7 @@ class _Checker:
             reduction,
             clauses,
             tuple(exists),
+            extents=extents,
             where=source.where,
         )
         self.drafts.append(_UntypedStatement(statement, value))
@@ -258,6 +283,25 @@ class _Checker:
 
     # ------------------------------------------------------------ the tensor a statement writes
 
+    def _extent(self, source: Assign, position: int, given: Expr | None) -> Expr | None:
+        """The extent of a dimension that a target writes: of its clause, or of the result's type where nothing else gives it."""
+        place, tensor = source.subscripts[position], source.tensor
+        if isinstance(place, Name):
+            return None
+        if tensor in self.scope.tensors:
+            if given is not None:
+                what = f"the range of `{show(place)}` and the extent of dimension {position} of `{tensor}`"
+                self.agreements.append(Agreement(Size(f"{tensor}.{position}", dtype="int64"), given, what, place.where))
+            return given
+        shape = next((typed(ret, self.scope) for ret in self.surface.returns if ret.name == tensor), ())
+        if given is None and position >= len(shape):
+            raise CheckError(
+                f"nothing gives dimension {position} of `{tensor}` an extent: `{show(place)}` is known only when the kernel runs",
+                where=place.where,
+                hint=f"`where {show(place)} in 0:N`, or the type of the result: `-> (float(...) {tensor})`",
+            )
+        return shape[position] if given is None else given
+
     def _accumulates(self, tensor: str, operator: str, where: Where | None) -> None:
         """Refuse ``op=`` into nothing; a result may come in through ``out=``."""
         if tensor not in self.scope.tensors and all(ret.name != tensor for ret in self.surface.returns):
@@ -267,7 +311,8 @@ class _Checker:
     def _refuse_recurrence(self, source: Assign) -> None:
         """Refuse a first statement of a tensor that reads that tensor."""
         roots = [source.value, *(clause.value for clause in source.clauses if isinstance(clause, LetClause))]
-        element = tuple(map(Name, source.indices))
+        roots += source.subscripts
+        element = source.subscripts
         own = (node for root in roots for node in walk(root) if isinstance(node, Apply) and node.name == source.tensor)
         if source.tensor not in self.scope.tensors and (read := next((node for node in own if node.args != element), None)):
             what = f"`{source.tensor}` is computed from its own elements, before any has a value"
@@ -378,15 +423,15 @@ class _Checker:
             what = f"`{surface.name}` takes {params + passed} arguments, and an operator of PyTorch at most {MAX_ARGUMENTS}"
             raise CheckError(what, where=surface.where, hint="stack tensors of one shape into one, or use several defs")
 
-    def _annotation(self, name: str, dims: tuple[str | int, ...], where: Where | None) -> None:
-        for position, dim in enumerate(dims):
-            own = Size(f"{name}.{position}", dtype="int64", where=where)
-            what = f"the extent {dim} of dimension {position} in the type of the result {name}"
-            self.agreements.append(Agreement(own, extent(dim, where), what, where))
+    def _annotation(self, ret: Return) -> None:
+        for position, extent in enumerate(typed(ret, self.scope)):
+            own = Size(f"{ret.name}.{position}", dtype="int64", where=ret.where)
+            what = f"the extent {shown(extent)} of dimension {position} in the type of the result {ret.name}"
+            self.agreements.append(Agreement(own, extent, what, ret.where))
 
     def _tensors(self) -> tuple[Tensor, ...]:
         inputs = tuple(
-            Tensor(p.name, p.dtype, len(p.dims), "input", tuple(extent(dim, p.where) for dim in p.dims), p.where)
+            Tensor(p.name, p.dtype, len(p.dims), "input", self.shapes[p.name], p.where)
             for p in self.surface.params
             if p.dims
         )
@@ -402,22 +447,13 @@ def _locals(surface: SurfaceDef) -> set[str]:
     names = {*BUILTINS, *(param.name for param in surface.params)}
     for statement in surface.body:
         if isinstance(statement, Assign):
-            names.update(statement.indices)
-            roots = [statement.value]
+            roots = [*statement.subscripts, statement.value]
             for clause in statement.clauses:
-                if isinstance(clause, RangeClause):
-                    roots += [clause.lower, clause.upper]
-                else:
-                    roots.append(clause.value)
+                roots += operands(clause)
                 if isinstance(clause, LetClause):
                     names.add(clause.name)
             names.update(node.name for root in roots for node in walk(root) if isinstance(node, (Name, Apply)))
     return names
-
-
-def extent(dim: str | int, where: Where | None = None) -> Expr:
-    """A dimension of a parameter as an expression."""
-    return Size(dim, dtype="int64", where=where) if isinstance(dim, str) else Const(dim, dtype="int64", where=where)
 
 
 def accumulator(operator: str, dtype: str) -> str:

@@ -104,6 +104,8 @@ class _Generalisation:
         for analysis, ranges in statements:
             ends = {index: (self._text(ranges[index].lower), self._text(ranges[index].upper)) for index in analysis.indices}
             illegal += [f": {high} < {low}" for low, high in ends.values()]
+            shape = self.extents[analysis.statement.tensor]
+            illegal += [f": {self._text(shape[position])} < 1" for position in analysis.statement.targets]  # terms need elements
             for subscript in analysis.subscripts:
                 target = affine(subscript.expr, self.values)
                 if subscript.value is None or target is None:
@@ -222,5 +224,6 @@ def _renamed_statement(s: Statement, visit: Callable[[Expr], Expr]) -> Statement
         value=visit(s.value),
         clauses=tuple(map(clause, s.clauses)),
         exists=tuple(map(visit, s.exists)),
+        extents=tuple(extent and visit(extent) for extent in s.extents),
         domain=tuple(replace(r, lower=visit(r.lower), upper=visit(r.upper)) for r in s.domain),
     )

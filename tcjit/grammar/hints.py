@@ -85,6 +85,30 @@ def negative(interval: Interval, values: Mapping[str, int]) -> ShapeError:
     )
 
 
+def negative_extent(analysis: Analysis, position: int, extent: int, values: Mapping[str, int]) -> ShapeError:
+    """The extent that a clause gives a target is negative for these sizes."""
+    subscript = analysis.statement.subscripts[position]
+    return ShapeError(
+        f"the range 0:{extent} of `{printer.subscript(subscript)}` has a negative extent",
+        where=subscript.where,
+        sizes=values,
+        hint="a range that ends where it starts, or later",
+    )
+
+
+def refuse_no_elements(statement: Statement, shape: tuple[int, ...], values: Mapping[str, int]) -> None:
+    """Raises ShapeError where there are terms, and no element that they could go to."""
+    for position in statement.targets:
+        if shape[position] == 0:
+            subscript = statement.subscripts[position]
+            raise ShapeError(
+                f"`{printer.subscript(subscript)}` is outside of `{statement.tensor}`, whose dimension {position} has no elements",
+                where=subscript.where,
+                sizes=values,
+                hint="a larger extent, or no terms",
+            )
+
+
 def shifted(analysis: Analysis, position: int, least: Value, extent: Value, values: Mapping[str, int] = polynomial.NOTHING) -> TCError:
     """A left index whose range does not start at 0; shows the statement with that index shifted, or with its range cut off at 0."""
     statement = analysis.statement

@@ -51,7 +51,7 @@ class _Inference:
         tensors = tuple(t if t.role == "input" else replace(t, shape=shapes[t.name]) for t in self.definition.tensors)
         return replace(
             self.definition,
-            specialised=specialised(self.definition.params, statements),
+            specialised=specialised(self.definition.params, statements, tensors),
             tensors=tensors,
             statements=tuple(statements),
             agreements=tuple(self.agreements),
@@ -93,6 +93,7 @@ class _Inference:
             value=self._resolve(statement.value),
             clauses=tuple(replace(c, lower=self._resolve(c.lower), upper=self._resolve(c.upper)) for c in statement.clauses),
             exists=tuple(map(self._resolve, statement.exists)),
+            extents=tuple(extent and self._resolve(extent) for extent in statement.extents),
         )
 
     def _resolve(self, expr: Expr) -> Expr:
@@ -132,14 +133,15 @@ def _value(expr: Expr) -> Value:
 def reached(analysis: Analysis, ranges: Ranges, values: Mapping[str, int]) -> list[tuple[Value, Value, bool]]:
     """Per dimension of the tensor written: the least subscript, one more than the greatest, whether a sign was assumed."""
     result: list[tuple[Value, Value, bool]] = []
-    for subscript in analysis.left:
+    for position, subscript in enumerate(analysis.left):
         if subscript is None:
-            raise CheckError(
-                f"the extents of `{analysis.statement.tensor}` cannot be told from a subscript that is not linear",
-                where=analysis.statement.where,
-            )
-        least, greatest, assumed = reach(subscript, ranges, values)
-        result.append((least, greatest + 1, assumed))
+            given = analysis.statement.extents[position]
+            extent = None if given is None else polynomial.integer(given, values)
+            assert extent is not None  # check admits nothing else
+            result.append((0, extent, False))
+        else:
+            least, greatest, assumed = reach(subscript, ranges, values)
+            result.append((least, greatest + 1, assumed))
     return result
 
 
@@ -172,8 +174,15 @@ class _Specialisation:
         self.extents: dict[str, tuple[int, ...]] = {t.name: shapes[t.name] for t in definition.tensors if t.role == "input"}
 
     def run(self) -> Program:
-        domains = tuple(map(self._statement, self.definition.statements))
+        given = {f"{name}.{position}" for name, shape in self.extents.items() for position in range(len(shape))}
+        later = []
         for agreement in self.definition.agreements:
+            if isinstance(agreement.left, Size) and agreement.left.name in given:  # an argument's, before accesses to it are looked at
+                self._agree(agreement)
+            else:
+                later.append(agreement)
+        domains = tuple(map(self._statement, self.definition.statements))
+        for agreement in later:
             self._agree(agreement)
         shapes = tuple((tensor.name, self.extents[tensor.name]) for tensor in self.definition.tensors)
         return Program(self.definition, tuple(self.sizes.items()), tuple(self.scalars.items()), shapes, domains)
@@ -188,6 +197,8 @@ class _Specialisation:
         if statement.tensor not in self.extents:
             self._define(analysis, ranges)
         self.numbers.check(analysis, ranges, self.extents)
+        if all(whole(interval.lower) < whole(interval.upper) for interval in ranges.values()):
+            hints.refuse_no_elements(statement, self.extents[statement.tensor], self.values)
         self._refuse_wide(statement, ranges)
         written = self.definition.tensor(statement.tensor)
         refuse_beyond(f"`{written.name}`", self.extents[written.name], written.dtype, self.values)
@@ -201,6 +212,8 @@ class _Specialisation:
         for position, (least, extent, _) in enumerate(written):
             if least != 0:
                 raise hints.shifted(analysis, position, least, extent, self.values)
+            if whole(extent) < 0:
+                raise hints.negative_extent(analysis, position, whole(extent), self.values)
         self.extents[analysis.statement.tensor] = tuple(whole(extent) for _, extent, _ in written)
 
     def _refuse_zero(self, divisor: Expr) -> None:
@@ -240,7 +253,10 @@ class _Specialisation:
 
     def _agree(self, agreement: Agreement) -> None:
         known = {f"{name}.{position}": extent for name, shape in self.extents.items() for position, extent in enumerate(shape)}
-        left, right = (polynomial.integer(side, {**known, **self.values}) for side in (agreement.left, agreement.right))
+        try:
+            left, right = (polynomial.integer(side, {**known, **self.values}) for side in (agreement.left, agreement.right))
+        except ZeroDivisor:
+            raise ShapeError(f"{agreement.what}: a division by zero", where=agreement.where, sizes=self.values) from None
         if left != right:
             raise ShapeError(f"{agreement.what}: {left} is not {right}", where=agreement.where, sizes=self.values)
 

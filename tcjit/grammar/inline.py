@@ -24,6 +24,7 @@ from tcjit.grammar.ast import (
 )
 from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.expressions import NameScope, Symbol, Typer, cast, counted
+from tcjit.grammar.extents import plain
 from tcjit.grammar.walk import rebuild
 
 
@@ -130,6 +131,8 @@ def _bind_tensor(binding: _Binding, callee: Def, param: Param, arg: Expr, scope:
     for position, dim in enumerate(param.dims):
         own = extents(symbol)[position]
         origin = f"dimension {position} of `{symbol.name}`"
+        if not isinstance(dim, int) and dim not in callee.sizes:
+            continue  # an expression: one of the callee's agreements
         if isinstance(dim, int):
             _agree(binding, Const(dim, dtype="int64"), own, f"`{callee.name}` wants {dim}, for {origin}", call.where)
         elif dim in binding.extents:
@@ -142,8 +145,7 @@ def _bind_tensor(binding: _Binding, callee: Def, param: Param, arg: Expr, scope:
 
 def extents(symbol: Symbol) -> tuple[Expr, ...]:
     """The extents of a tensor as far as the checker knows them: ``T.0`` where ``infer`` will."""
-    dims = symbol.dims or tuple(f"{symbol.name}.{position}" for position in range(symbol.rank))
-    return tuple(Size(dim, dtype="int64") if isinstance(dim, str) else Const(dim, dtype="int64") for dim in dims)
+    return tuple(map(plain, symbol.dims or tuple(f"{symbol.name}.{position}" for position in range(symbol.rank))))
 
 
 def _as(extent: Expr, dtype: str) -> Expr:
@@ -245,6 +247,7 @@ def _statement(statement: Statement, binding: _Binding, names: Collection[str]) 
             RangeClause(renamed.get(c.index, c.index), change(c.lower), change(c.upper), c.where) for c in statement.clauses
         ),
         exists=tuple(map(change, statement.exists)),
+        extents=tuple(extent and change(extent) for extent in statement.extents),
     )
 
 

@@ -18,6 +18,7 @@ from tcjit.grammar.ast import (
     Clause,
     ExistsClause,
     Expr,
+    ExtentClause,
     LetClause,
     Name,
     Number,
@@ -29,7 +30,8 @@ from tcjit.grammar.ast import (
     Unary,
 )
 from tcjit.grammar.dtypes import ALIASES
-from tcjit.grammar.walk import excess, measure
+from tcjit.grammar.printer import show
+from tcjit.grammar.walk import excess, measure, operands, walk
 
 if TYPE_CHECKING:
     from lark import Lark, Token
@@ -136,7 +138,10 @@ class TreeBuilder:
 
     def range(self, items: list[Any]) -> Clause:
         index, _, lower, upper = items
-        return RangeClause(str(index), lower, upper, where=self._span(self._at(index), upper.where))
+        where = self._span(index.where, upper.where)
+        if isinstance(index, Name):
+            return RangeClause(index.name, lower, upper, where=where)
+        return ExtentClause(index, lower, upper, where=where)
 
     def let(self, items: list[Any]) -> Clause:
         name, value = items
@@ -165,12 +170,11 @@ class TreeBuilder:
         name, _, left, _, operator, value, *rest = items
         clauses = rest[0] if rest else ()
         self._depth(value, clauses)
+        self._shallow(left)
         for index in left:
-            if not isinstance(index, Name):
+            if not isinstance(index, Name) and not reads(index):
                 raise syntax_errors.left_index(str(name), index)
-        indices = tuple(index.name for index in left)
-        where = self._span(self._at(name), value.where)
-        return Assign(str(name), indices, operator, value, clauses, where, tuple(index.where for index in left))
+        return Assign(str(name), left, operator, value, clauses, self._span(self._at(name), value.where))
 
     def call(self, items: list[Any]) -> CallDef:
         *targets, value = items
@@ -185,8 +189,7 @@ class TreeBuilder:
 
     def _depth(self, value: Expr, clauses: Sequence[Clause]) -> None:
         for clause in clauses:
-            roots = (clause.lower, clause.upper) if isinstance(clause, RangeClause) else (clause.value,)
-            self._shallow(roots)
+            self._shallow(operands(clause))
         self._shallow((value,))
 
     def _shallow(self, roots: Sequence[Expr]) -> None:
@@ -196,22 +199,21 @@ class TreeBuilder:
 
     # ------------------------------------------------------------ defs
 
-    def dim(self, items: list[Token]) -> str | int:
-        token = items[0]
-        if token.type == "ID":
-            return str(token)
-        if not token.isdigit():
-            raise ParseError(f"an extent is a whole number or a name, not {token}", where=self._at(token))
-        return _integer(token, self._at(token))
+    def dim(self, items: list[Expr]) -> Expr:
+        self._shallow(items)
+        return items[0]
 
-    def type(self, items: list[Any]) -> tuple[Token, tuple[str | int, ...], Where]:
+    def type(self, items: list[Any]) -> tuple[Token, tuple[str | int, ...], tuple[Expr | None, ...], Where]:
         scalar, *rest = items
         where = self._at(scalar)
-        return scalar, tuple(rest[1:-1]), self._span(where, self._at(rest[-1])) or where if rest else where
+        dims = tuple(map(_dim, rest[1:-1]))
+        extents = tuple(None if isinstance(extent, Name | Number) else extent for extent in rest[1:-1])
+        span = self._span(where, self._at(rest[-1])) or where if rest else where
+        return scalar, dims, extents if any(extents) else (), span
 
     def param(self, items: list[Any]) -> Param:
-        (scalar, dims, where), name = items
-        return Param(str(name), _dtype(scalar), dims, self._span(where, self._at(name)))
+        (scalar, dims, extents, where), name = items
+        return Param(str(name), _dtype(scalar), dims, self._span(where, self._at(name)), extents)
 
     def params(self, items: list[Param]) -> tuple[Param, ...]:
         return tuple(items)
@@ -219,8 +221,8 @@ class TreeBuilder:
     def ret(self, items: list[Any]) -> Return:
         if len(items) == 1:
             return Return(str(items[0]), where=self._at(items[0]))
-        (scalar, dims, where), name = items
-        return Return(str(name), _dtype(scalar), dims, self._span(where, self._at(name)))
+        (scalar, dims, extents, where), name = items
+        return Return(str(name), _dtype(scalar), dims, self._span(where, self._at(name)), extents)
 
     def returns(self, items: list[Return]) -> tuple[Return, ...]:
         return tuple(items)
@@ -237,6 +239,11 @@ class TreeBuilder:
         return tuple(items)
 
 
+def reads(subscript: Expr) -> bool:
+    """Whether a subscript may read a tensor: it has a name with arguments, other than ``min`` and ``max``."""
+    return any(isinstance(node, Apply) and node.name not in ("min", "max") for node in walk(subscript))
+
+
 def _access(call: CallDef) -> Assign:
     return Assign(call.targets[0], (), "=", Apply(call.name, call.args, where=call.where), (), call.where)
 
@@ -245,7 +252,12 @@ def _dtype(scalar: Token) -> str:
     return ALIASES.get(str(scalar), str(scalar))
 
 
-def _integer(token: Token, where: Where) -> int:
-    if len(token) > 18:  # beyond any extent, and int() itself refuses texts of thousands of digits
-        raise ParseError("a number too large for an extent", where=where)
-    return int(token)
+def _dim(extent: Expr) -> str | int:
+    """A number, the name of a size, or the text of an expression."""
+    if not isinstance(extent, Number):
+        return show(extent)
+    if not extent.text.isdigit():
+        raise ParseError(f"an extent is a whole number or made of sizes, not {extent.text}", where=extent.where)
+    if len(extent.text) > 18:  # beyond any extent, and int() itself refuses texts of thousands of digits
+        raise ParseError("a number too large for an extent", where=extent.where)
+    return int(extent.text)

@@ -23,6 +23,7 @@ from tcjit.grammar.ast import (
     Def,
     ExistsClause,
     Expr,
+    ExtentClause,
     Index,
     LetClause,
     Name,
@@ -45,7 +46,7 @@ from tcjit.grammar.specialised import is_affine_comparison
 _LEVELS = (("?",), ("||",), ("&&",), ("<", "<=", ">", ">=", "==", "!="), ("+", "-"), ("*", "/", "%"), ("unary",), ("atom",))
 _LEVEL = {op: level for level, ops in enumerate(_LEVELS) for op in ops}
 
-Clause = RangeClause | LetClause | ExistsClause | Range
+Clause = RangeClause | LetClause | ExistsClause | ExtentClause | Range
 Node = Expr | Clause | Assign | CallDef | Statement | Param | Return | Tensor | Agreement | SurfaceDef | Def
 
 
@@ -63,12 +64,14 @@ def show(node: Node) -> str:
             return _SourcePrinter().expr(node)
         case RangeClause() | Range():
             return f"{node.index} in {show(node.lower)}:{show(node.upper)}"
+        case ExtentClause():
+            return f"{subscript(node.subscript)} in {show(node.lower)}:{show(node.upper)}"
         case LetClause():
             return f"{node.name} = {show(node.value)}"
         case ExistsClause():
             return f"exists {show(node.value)}"
         case Assign():
-            return f"{node.tensor}({', '.join(node.indices)}) {node.operator} {show(node.value)}{_where(node.clauses)}"
+            return f"{node.tensor}({', '.join(map(show, node.subscripts))}) {node.operator} {show(node.value)}{_where(node.clauses)}"
         case Statement():
             return _statement(node)
         case CallDef():
@@ -97,6 +100,11 @@ def extent(expr: Expr) -> str:
     """
     value = polynomial.integer(expr)
     return show(expr if value is None else polynomial.expression(value))
+
+
+def subscript(expr: Expr) -> str:
+    """A subscript, without the conversions that it implies."""
+    return _SourcePrinter(index=True).expr(expr)
 
 
 def number(value: int | float | bool, dtype: str) -> str:
@@ -130,8 +138,10 @@ def _tensor(tensor: Tensor) -> str:
 
 
 def _statement(node: Statement) -> str:
-    left = ", ".join(_SourcePrinter(index=True).expr(subscript) for subscript in node.subscripts)
-    clauses = (*(node.domain or node.clauses), *map(ExistsClause, node.exists))
+    left = ", ".join(map(subscript, node.subscripts))
+    zero = Const(0, dtype="int64")
+    targets = [ExtentClause(sub, zero, extent) for sub, extent in zip(node.subscripts, node.extents) if extent is not None]
+    clauses = (*(node.domain or node.clauses), *targets, *map(ExistsClause, node.exists))
     return f"{node.tensor}({left}) {node.operator}{'!' if node.initialise else ''} {show(node.value)}{_where(clauses)}"
 
 

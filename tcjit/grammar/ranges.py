@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tcjit.errors import ShapeError, Where
 from tcjit.grammar import polynomial
 from tcjit.grammar.affine import Guard, LinearForm, guarded_accesses, is_quasi_affine, linear, linear_form
-from tcjit.grammar.ast import Access, Binary, Expr, RangeClause, Scalar, Size, Statement
+from tcjit.grammar.ast import Access, Binary, Expr, Index, RangeClause, Scalar, Size, Statement
 from tcjit.grammar.polynomial import Value, at
 from tcjit.grammar.walk import walk
 
@@ -74,7 +74,7 @@ class Analysis:
 
     statement: Statement
     indices: tuple[str, ...]  # of the left side, then the reduction's
-    left: tuple[LinearForm | None, ...]  # the subscripts of the element written
+    left: tuple[LinearForm | None, ...]  # the subscripts of the element written, None for targets
     subscripts: tuple[Subscript, ...]
     steps: tuple[RangeSource, ...]
     divisors: tuple[Expr, ...]
@@ -88,9 +88,10 @@ class Analysis:
 
 def analyse(statement: Statement, known: Collection[str]) -> Analysis:
     """``known`` are the tensors whose extents are known before the statement. Raises ZeroDivisor."""
-    left = dict.fromkeys(index for subscript in statement.subscripts for index in polynomial.names(subscript))
+    left = [subscript.name for subscript in statement.subscripts if isinstance(subscript, Index)]
     subscripts = tuple(_collect(statement, known))
     index_arithmetic = [s.expr for s in subscripts] + [end for c in statement.clauses for end in (c.lower, c.upper)]
+    index_arithmetic += filter(None, statement.extents)
     divisors = (node.right for expr in index_arithmetic for node in walk(expr) if isinstance(node, Binary) and node.op in "/%")
     indices = tuple(dict.fromkeys((*left, *statement.reduction)))
     written = tuple(map(linear, statement.subscripts))
@@ -100,7 +101,6 @@ def analyse(statement: Statement, known: Collection[str]) -> Analysis:
 def _collect(statement: Statement, known: Collection[str]) -> Iterator[Subscript]:
     written = Access(statement.tensor, statement.subscripts, dtype=statement.value.dtype, where=statement.where)
     accesses: list[tuple[str, Access, tuple[Guard, ...]]] = [("write", written, ())]
-    # the subscripts of a written element may read tensors themselves (adjoints of gathers)
     accesses += [("read", a, g) for subscript in statement.subscripts for a, g in guarded_accesses(subscript)]
     accesses += [("read", a, g) for a, g in guarded_accesses(statement.value)]
     accesses += [("exists", a, g) for expr in statement.exists for a, g in guarded_accesses(expr)]

@@ -2,18 +2,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
-from tcjit.grammar.ast import Access, Binary, Cast, Expr, Index, Param, Scalar, Size, Statement
+from tcjit.grammar.ast import Access, Binary, Cast, Expr, Index, Param, Scalar, Size, Statement, Tensor
 from tcjit.grammar.walk import children, walk
 
 
-def specialised(params: Iterable[Param], statements: Iterable[Statement]) -> tuple[str, ...]:
+def specialised(params: Iterable[Param], statements: Iterable[Statement], tensors: Iterable[Tensor]) -> tuple[str, ...]:
     """Sizes that are a coefficient, divisor or modulus in index arithmetic, then the integer scalars that stand in any.
 
     Sizes come in the order of their appearance in ``params``. Works on extents of outputs (``T.0``) only once they are resolved.
     """
     found: set[str] = set()
-    for expr in (e for statement in statements for e in _indices(statement)):
+    shapes = (extent for tensor in tensors if tensor.role == "input" for extent in tensor.shape)
+    for expr in chain((e for statement in statements for e in _indices(statement)), shapes):
         for node in walk(expr):
             if isinstance(node, Scalar):
                 found.add(node.name)
@@ -22,9 +24,9 @@ def specialised(params: Iterable[Param], statements: Iterable[Statement]) -> tup
             elif isinstance(node, Binary) and node.op == "*":
                 found |= _coefficients(node)
     params = tuple(params)
-    sizes = dict.fromkeys(dim for param in params for dim in param.dims if isinstance(dim, str))
-    integers = [p.name for p in params if not p.dims and p.dtype.lstrip("u").startswith("int")]
-    return tuple(name for name in (*sizes, *integers) if name in found)
+    names = dict.fromkeys(str(dim) for param in params for dim in param.dims)  # sizes, and integer scalars that are extents
+    names |= {p.name: None for p in params if not p.dims and p.dtype.lstrip("u").startswith("int")}
+    return tuple(name for name in names if name in found)
 
 
 def _coefficients(product: Binary) -> set[str]:
@@ -45,6 +47,7 @@ def _indices(statement: Statement) -> Iterator[Expr]:
     yield from statement.subscripts
     for clause in statement.clauses:
         yield from (clause.lower, clause.upper)
+    yield from filter(None, statement.extents)
     for root in (statement.value, *statement.exists):
         for node in walk(root):
             if isinstance(node, Access):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tcjit.errors import ParseError, Where
-from tcjit.grammar.ast import Apply, Binary, Expr, Name
+from tcjit.grammar.ast import Binary, Expr, Name
 from tcjit.grammar.dtypes import ALIASES, DTYPES
 from tcjit.grammar.printer import show
 from tcjit.grammar.walk import walk
@@ -39,16 +39,12 @@ def where(token: Token, lines: list[str]) -> Where:
 def left_index(tensor: str, index: Expr) -> ParseError:
     """The error for ``O(i + 1) = ...``."""
     name = next((node.name for node in walk(index) if isinstance(node, Name)), None)
-    if any(isinstance(node, Apply) and node.name not in ("min", "max") for node in walk(index)):
-        what = f"an index of `{tensor}` on the left is a bare name, and a scatter is not in the language"
-        instead = f"`{tensor}(s) +=! ({show(index)} == s) ? ... : 0 where s in 0:S`"
-        return ParseError(what, where=index.where, hint=f"compare instead: {instead}; it goes over `{name}` for every `s`")
     hint = (
         f"`{tensor}({name}) = ...`, with `{name}` shifted or scaled on the right instead"
         if name
         else f"a name with a range, as in `{tensor}(i) = ... where i in 0:1`"
     )
-    return ParseError(f"an index of `{tensor}` on the left is a bare name", where=index.where, hint=hint)
+    return ParseError(f"an index of `{tensor}` on the left is a bare name, or reads a tensor", where=index.where, hint=hint)
 
 
 def chained(items: Sequence[Any], place: Where | None) -> ParseError:
@@ -174,7 +170,6 @@ _RULES: tuple[Rule, ...] = (
     (lambda c: c.text == "(" and not c.in_body and c.head == "ID", "the extents belong to the type: `float(M, N) {back}`"),
     (lambda c: c.text == ")" and not c.in_body and c.back() == "(" and c.head == "SCALAR", "a scalar parameter is `float a`"),
     (lambda c: c.text in (",", ")") and not c.in_body and c.wants_name, "each parameter is a type and a name: `float(M, N) A`"),
-    (lambda c: c.kind == "MINUS" and not c.in_body, "an extent is a whole number or a name"),
     (lambda c: c.head in ("MIN", "MAX") and c.text in (",", ")"), "`min` and `max` take two arguments; nest them for more"),
     (lambda c: c.head == "SCALAR" and c.in_body and c.text == ",", "a conversion takes one value"),
     (lambda c: c.text == ")" and not c.opened, "no `(` is open here"),

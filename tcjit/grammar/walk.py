@@ -6,7 +6,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from tcjit.grammar.ast import Access, Apply, Binary, Call, Cast, Const, Expr, Index, Select, Unary
+from tcjit.grammar.ast import (
+    Access,
+    Apply,
+    Binary,
+    Call,
+    Cast,
+    Clause,
+    Const,
+    Expr,
+    ExtentClause,
+    Index,
+    RangeClause,
+    Select,
+    Unary,
+)
 
 # Every walk over a tree is recursive. Trees no deeper than the first keep all of them far from Python's recursion limit; a flat sum or
 # product is no deeper than its terms to a reader, but a tree as high as it is long, up to the second.
@@ -33,6 +47,17 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return expr.subscripts
         case _:
             return ()
+
+
+def operands(clause: Clause) -> tuple[Expr, ...]:
+    """The expressions of a clause, in the order of the text."""
+    match clause:
+        case RangeClause():
+            return clause.lower, clause.upper
+        case ExtentClause():
+            return clause.subscript, clause.lower, clause.upper
+        case _:
+            return (clause.value,)
 
 
 def walk(expr: Expr) -> Iterator[Expr]:

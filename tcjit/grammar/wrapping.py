@@ -14,16 +14,31 @@ Interval = tuple[int, int]
 
 def wrapping(subscript: Expr, scalars: Mapping[str, str]) -> Iterator[Expr]:
     """The sums and products in a subscript, each the largest of its kind, whose value may not fit int64; ``scalars`` are the dtypes of the
-    parameters without dimensions. A sum or product is right or off by a multiple of 2^64, whatever wrapped on the way."""
+    parameters without dimensions. A sum or product is right or off by a multiple of 2^64, whatever wrapped on the way. One that is
+    evaluated under a condition only is an arm of a choice, whose other arm is 0."""
     if terms(subscript):
         least, greatest = _interval(subscript, scalars)
         if least < _LIMITS[0] or greatest > _LIMITS[1]:
             yield subscript
         below = _operands(subscript)
+    elif isinstance(subscript, Select):
+        yield from wrapping(subscript.condition, scalars)
+        yield from (_chosen(subscript.condition, True, found) for found in wrapping(subscript.then, scalars))
+        yield from (_chosen(subscript.condition, False, found) for found in wrapping(subscript.other, scalars))
+        return
+    elif isinstance(subscript, Binary) and subscript.op in ("&&", "||"):
+        yield from wrapping(subscript.left, scalars)
+        yield from (_chosen(subscript.left, subscript.op == "&&", found) for found in wrapping(subscript.right, scalars))
+        return
     else:
-        below = iter(children(subscript) if isinstance(subscript, (Unary, Binary, Call, Select)) else ())
+        below = iter(children(subscript) if isinstance(subscript, (Unary, Binary, Call)) else ())
     for operand in below:
         yield from wrapping(operand, scalars)
+
+
+def _chosen(condition: Expr, holds: bool, expr: Expr) -> Expr:
+    zero = Const(0, dtype=expr.dtype)
+    return Select(condition, *((expr, zero) if holds else (zero, expr)), dtype=expr.dtype)
 
 
 def terms(expr: Expr) -> tuple[Expr, ...]:

@@ -8,7 +8,8 @@ from typing import TypeAlias
 
 import torch
 
-from tcjit.grammar.ast import Access, Def, Param
+from tcjit.grammar import polynomial
+from tcjit.grammar.ast import Access, Def, Expr, Param
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import walk
 from tcjit.runtime.tensors import TORCH, allocating
@@ -79,10 +80,20 @@ def _tensor(param: Param, shape: tuple[int, ...], below: int | None, generator: 
 def _indexed(definition: Def, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """For each integer input read inside a subscript, the least extent that it indexes, as far as inputs tell."""
     extents: dict[str, int] = {}
-    expressions = (e for s in definition.statements for e in (*s.subscripts, s.value, *s.exists))
-    for access in (node for e in expressions for node in walk(e) if isinstance(node, Access) and node.tensor in shapes):
-        for extent, subscript in zip(shapes[access.tensor], access.subscripts):
-            for inner in walk(subscript):
-                if isinstance(inner, Access):
-                    extents[inner.tensor] = min(extent, extents.get(inner.tensor, extent))
+    sizes = {dim: extent for p in definition.params if p.dims for dim, extent in zip(p.dims, shapes[p.name]) if isinstance(dim, str)}
+
+    def indexing(subscript: Expr, extent: int) -> None:
+        for inner in walk(subscript):
+            if isinstance(inner, Access):
+                extents[inner.tensor] = min(extent, extents.get(inner.tensor, extent))
+
+    for s in definition.statements:
+        for access in (node for e in (*s.subscripts, s.value, *s.exists) for node in walk(e)):
+            if isinstance(access, Access) and access.tensor in shapes:
+                for extent, subscript in zip(shapes[access.tensor], access.subscripts):
+                    indexing(subscript, extent)
+        for position in s.targets:
+            size = polynomial.integer(definition.tensor(s.tensor).shape[position], sizes)
+            if isinstance(size, int):
+                indexing(s.subscripts[position], size)
     return extents

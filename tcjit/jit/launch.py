@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +51,11 @@ class Key:
     def widened(self, signature: Signature, dynamic: Mapping[str, tuple[int, int]]) -> Key:
         """The key of the kernel that serves all values of some sizes between two limits, this key's among them."""
         dims = [param.dims for param in signature.params if param.dims]
-        shapes = tuple(
-            tuple(limits[1] if (limits := dynamic.get(str(dim))) else extent for dim, extent in zip(named, shape))
-            for named, shape in zip(dims, self.shapes)
-        )
+        known = {dim: extent for named, shape in zip(dims, self.shapes) for dim, extent in zip(named, shape) if isinstance(dim, str)}
+        known |= {size: limits[1] for size, limits in dynamic.items()}
+        with suppress(ZeroDivisionError):  # which the checks of the call's own shapes tell of
+            known |= {text: evaluate(extent, {**known, **dict(self.scalars)}) for text, extent in signature.extents}
+        shapes = tuple(tuple(dim if isinstance(dim, int) else known[dim] for dim in named) for named in dims)
         return replace(self, shapes=shapes, dynamic=tuple((size, *dynamic[size]) for size in signature.sizes if size in dynamic))
 
 

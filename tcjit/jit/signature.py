@@ -40,7 +40,8 @@ class Signature:
 
     ``traits`` and ``loops`` say which mapping options matter to it. ``canonical`` is the hash of what it computes whatever its names
     are, ``spelling`` that of its names, and ``places`` are where its kernels may fail: see ``grammar.canonical``. ``warning`` is what
-    ``define`` warns of, empty where that is nothing. ``unread`` are the tensor parameters that only extents depend on.
+    ``define`` warns of, empty where that is nothing. ``unread`` are the tensor parameters that only extents depend on. ``extents`` are the
+    values of those extents in the types of parameters that are expressions, by their text there.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Signature:
     places: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
     warning: str = ""
     unread: tuple[str, ...] = ()
+    extents: tuple[tuple[str, Extent], ...] = ()
 
     @property
     def accumulates(self) -> tuple[str, ...]:
@@ -83,6 +85,7 @@ class Signature:
             "places": [dict(place) for place in self.places],
             "warning": self.warning,
             "unread": list(self.unread),
+            "extents": [[text, _lists(extent)] for text, extent in self.extents],
         }
 
     @staticmethod
@@ -104,6 +107,7 @@ class Signature:
             tuple(map(dict, values["places"])),
             str(values["warning"]),
             tuple(map(str, values["unread"])),
+            tuple((str(text), _extent(extent)) for text, extent in values["extents"]),
         )
 
 
@@ -138,6 +142,7 @@ def of(definition: Def) -> Signature:
         form.places,
         recomputed(definition),
         _unread(definition),
+        tuple(_expressions(definition).items()),
     )
 
 
@@ -146,6 +151,12 @@ def _unread(definition: Def) -> tuple[str, ...]:
     roots = [root for s in definition.statements for root in (s.value, *s.subscripts)]
     read = {node.tensor for root in roots for node in walk(root) if isinstance(node, Access)}
     return tuple(param.name for param in definition.params if param.dims and param.name not in read)
+
+
+def _expressions(definition: Def) -> dict[str, Extent]:
+    """The extents of parameters that are expressions."""
+    pairs = ((dim, extent) for p in definition.params if p.dims for dim, extent in zip(p.dims, definition.tensor(p.name).shape))
+    return {str(dim): encode(extent) for dim, extent in pairs if not isinstance(extent, Size | Const)}
 
 
 def encode(extent: Expr) -> Extent:

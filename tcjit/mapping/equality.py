@@ -18,7 +18,7 @@ from tcjit.grammar.polynomial import INTEGERS, names
 from tcjit.grammar.walk import rebuild, replaced, walk
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop
 from tcjit.mapping.isl import points
-from tcjit.mapping.reduction import is_identity
+from tcjit.mapping.reduction import is_identity, leaves_any
 from tcjit.mapping.storage import Bounds, fresh
 
 Form = dict[str, int]  # the coefficients of indices, and the constant as that of ""
@@ -119,11 +119,15 @@ def _conditions(value: Expr, operator: str) -> tuple[list[Expr], Expr, Expr]:
         if isinstance(value, Cast) and isinstance(value.operand, Cast | Select):
             casts.append(value.dtype)
             value = value.operand
-        elif isinstance(value, Select) and is_identity(other := _converted(value.other, casts), operator):
+        elif isinstance(value, Select) and _is_neutral(other := _converted(value.other, casts), operator):
             conditions += _conjuncts(value.condition)
             value, neutral = value.then, other
         else:
             return conditions, reduce(lambda inner, dtype: Cast(inner, dtype=dtype), reversed(casts), value), neutral
+
+
+def _is_neutral(value: Expr, operator: str) -> bool:
+    return is_identity(value, operator) or leaves_any(value, operator)
 
 
 def _converted(value: Expr, casts: Sequence[str]) -> Expr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, TargetSubscript
 from tcjit.grammar.builtins import ONE_OPERATION
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
@@ -19,7 +19,7 @@ def operations(value: Expr, call: int = CALL) -> int:
     if isinstance(value, Cast):
         own = 1 if DTYPES[value.operand.dtype].kind in ("signed", "unsigned") and names(value.operand) else 0
     elif isinstance(value, Call):
-        own = 1 if value.function in ONE_OPERATION else call
+        own = 1 if value.function in ONE_OPERATION or isinstance(value, TargetSubscript) else call
     elif isinstance(value, Binary) and value.op in "/%":
         own = DIVISION
     return own + sum(operations(child, call) for child in children(value))

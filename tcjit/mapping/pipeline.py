@@ -106,7 +106,7 @@ class Mapped:
         loops = [(group[-1].outer, dict.fromkeys(s.tensor for s in group)) for group in shared.values()]
         together = [f"outer loops {' '.join(outer.dims)} shared by {' '.join(tensors)}" for outer, tensors in loops if outer]
         nests = [tiled.show() for s in self.scop.statements for tiled in s.tiled]
-        nests += [f"{s.tensor}: scatter along {s.scatter}" for s in self.scop.statements if s.scatter]
+        nests += [f"{s.tensor}: scatter along {' '.join(s.scatter)}" for s in self.scop.statements if s.scatter]
         nests += [group.show() for group in self.rows]
         rows = {s.name for group in self.rows for s in group.statements}
         others = [s for s in self.scop.statements if s.reduction and s.untiled and s.name not in rows]

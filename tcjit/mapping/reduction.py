@@ -40,6 +40,11 @@ def is_identity(value: Expr, operator: str) -> bool:
     return isinstance(value, Const) and value == neutral and str(value.value) == str(neutral.value)  # 0.0 is no -0.0
 
 
+def leaves_any(value: Expr, operator: str) -> bool:
+    """Whether a term leaves every result as it is: 0.0 added to -0.0 does not, -0.0 does."""
+    return isinstance(value, Const) and value == identity(operator, value.dtype) and str(value.value) != "0.0"
+
+
 def guarded_term(value: Expr, operator: str, values: Mapping[str, int]) -> tuple[list[tuple[str, Expr]], Expr]:
     """The affine conditions, in isl's words and as they stand, without which a term is the identity, and its value where they hold."""
     conditions: list[tuple[str, Expr]] = []

@@ -10,7 +10,7 @@ from math import prod
 import islpy as isl
 
 from tcjit.grammar.affine import affine, condition, guarded_accesses, isl_name
-from tcjit.grammar.ast import Access, Expr, Index, Program
+from tcjit.grammar.ast import Access, Binary, Expr, Index, Program, Select
 from tcjit.grammar.walk import with_accesses
 from tcjit.mapping.isl import union_map, union_set
 from tcjit.mapping.nest.tiled_statement import KINDS, Kind, TiledStatement
@@ -39,12 +39,21 @@ class StatementForm:
     untiled: str = ""  # why a reduction has none
     fused: bool = False  # computed by the nest of a reduction before it
     scan: str = ""  # the dimension along which a result adds to the one before it
-    scatter: str = ""  # the dimension of the results that a comparison with data picks one of for each term
+    scatter: tuple[str, ...] = ()  # dimensions of the results; the value's outer choices, one for each, compare them with data
     outer: OuterLoops | None = None  # the loops that it shares with the statements around it
 
     @property
     def dims(self) -> tuple[str, ...]:
         return tuple(name for name, _, _ in self.bounds)
+
+    @property
+    def picks(self) -> dict[str, Expr]:
+        """For each dimension of ``scatter`` the data that pick one of its results for a term."""
+        picks, value = dict[str, Expr](), self.value
+        for dim in self.scatter:
+            assert isinstance(value, Select) and isinstance(value.condition, Binary)
+            picks[dim], value = value.condition.right, value.then
+        return picks
 
     @property
     def element(self) -> Access:

@@ -18,7 +18,6 @@ import islpy as isl
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import isl_name
-from tcjit.grammar.ast import Binary, Select
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.dependences import Dependences
 from tcjit.mapping.isl import descendants, union_map
@@ -121,17 +120,30 @@ class _Proof:
     def picked(self, node: isl.ScheduleNode) -> None:
         """What the statement of a loop below ``scatter`` compares with the dimension picks an iteration: it must not change inside."""
         s, *others = [self.scop.statement(name) for name in statements_below(node)]
-        loop = isl.UnionMap.from_multi_union_pw_aff(node.band_get_partial_schedule())
-        over = union_map(self.scop.ctx, [f"{s.tuple_text} -> [{isl_name(s.scatter)}]"], self.scop.parameters) if s.scatter else None
-        if others or over is None or not loop.intersect_domain(node.get_domain()).is_equal(over.intersect_domain(node.get_domain())):
+        loop = isl.UnionMap.from_multi_union_pw_aff(node.band_get_partial_schedule()).intersect_domain(node.get_domain())
+
+        def is_over(dim: str) -> bool:
+            over = union_map(self.scop.ctx, [f"{s.tuple_text} -> [{isl_name(dim)}]"], self.scop.parameters)
+            return bool(loop.is_equal(over.intersect_domain(node.get_domain())))
+
+        number = self.scatters(node)
+        if others or number >= len(s.scatter) or not is_over(s.scatter[number]):
             self.fail("scatter", "no loop over the dimension that one statement compares with data")
-        assert isinstance(s.value, Select) and isinstance(s.value.condition, Binary)
         primed = [f"{name}_" for name in s.isl_dims]
-        equal = " and ".join(f"{name} = {name}_" for name in map(isl_name, names(s.value.condition.right))) or "0 = 0"
+        equal = " and ".join(f"{name} = {name}_" for name in map(isl_name, names(s.picks[s.scatter[number]]))) or "0 = 0"
         alike = union_map(self.scop.ctx, [f"{s.tuple_text} -> {s.name}[{', '.join(primed)}] : {equal}"], self.scop.parameters)
         before = node.get_prefix_schedule_union_map()
         if not before.apply_range(before.reverse()).is_subset(alike):
             self.fail("scatter", "a loop inside changes what picks an iteration")
+
+    @staticmethod
+    def scatters(node: isl.ScheduleNode) -> int:
+        """How many loops below ``scatter`` a node is inside of."""
+        count = -1  # that of the node itself
+        while node.has_parent():
+            node = node.parent()
+            count += mark_of(node) == Scatter()
+        return count
 
     def digits(self, node: isl.ScheduleNode, radices: tuple[int, ...] | None) -> None:
         """Numbers of blocks count from 0, digits of threads stay below their ``radices``."""

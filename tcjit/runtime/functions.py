@@ -123,6 +123,8 @@ FUNCTIONS: dict[str, ScalarFunction] = {
     "cospi": _rare(special.cospi),
     "tgamma": _rare(special.tgamma),
     "lgamma": _rare(special.lgamma),
+    "digamma": _rare(special.digamma, 32.0),
+    "polygamma": _rare(special.polygamma, 32.0),
     "cyl_bessel_i0": _rare(special.i0),
     "cyl_bessel_i1": _rare(special.i1),
     "j0": _rare(special.j0, 32.0),

@@ -7,7 +7,7 @@ which instances evaluate an arm of ``?:``, ``&&`` or ``||``, and only those may 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
@@ -92,31 +92,30 @@ def _statement(state: _RunState, statement: Statement, domain: tuple[tuple[int, 
         state.tensors[tensor.name] = Bounded(np.zeros(shape, storage(tensor.dtype)))
     indices = [r.index for r in statement.domain]
     kept = len(indices) - len(statement.reduction)
-    block = all(isinstance(s, Index) for s in statement.subscripts) and [
-        s.name for s in statement.subscripts if isinstance(s, Index)
-    ] == indices[:kept]
+    ranges = dict(zip(indices, domain, strict=True))
     touched = np.zeros(shape, dtype=bool)
-    if block:  # an empty reduction still fills the range of the left side
-        touched[tuple(slice(lower, upper) for lower, upper in domain[:kept])] = True
+    # an empty reduction still fills the range of the left side, and the whole extent of what targets pick from
+    touched[tuple(slice(*ranges[s.name]) if isinstance(s, Index) else slice(None) for s in statement.subscripts)] = True
 
     old, accumulator = state.tensors[tensor.name], None
     stored = Bounded(old.value.copy(), None if old.error is None else np.array(old.error))
     if statement.operator != "=":
         operator = statement.operator.removesuffix("=")
-        terms = prod(upper - lower for lower, upper in (domain[kept:] if block else domain)) + 1
+        terms = prod(upper - lower for lower, upper in domain[kept:]) + 1
         if statement.initialise:
             begin = reductions.start(operator, statement.accumulate, shape)
         else:
             begin = bounds.cast(old, tensor.dtype, statement.accumulate)
         accumulator = reductions.Accumulator(operator, statement.accumulate, begin, terms, state.track)
-    multiplied = _factors(statement) if state.track else []
+    multiplied = _factors(statement) if state.track and not statement.targets else []
     for piece in pieces(domain):
         reader = _ExpressionEvaluator(state, indices, piece)
-        term = reader.evaluate(statement.value, None)
         position: reductions.Position = tuple(slice(lower, upper) for lower, upper in piece[:kept])
-        if not block:
-            position = tuple(reader.evaluate(s, None).value for s in statement.subscripts)
-            touched[position] = True
+        if statement.targets:
+            assert accumulator is not None  # `=` has no targets
+            reader.scatter(statement, accumulator)
+            continue
+        term = reader.evaluate(statement.value, None)
         if accumulator is None:
             term = bounds.cast(term, statement.value.dtype, tensor.dtype, store=True)
             stored = _write(stored, position, term)
@@ -203,6 +202,7 @@ class _ExpressionEvaluator:
 
     def __init__(self, state: _RunState, indices: Sequence[str], piece: Sequence[tuple[int, int]]) -> None:
         self.state = state
+        self.extents = tuple(upper - lower for lower, upper in piece)
         self.indices = {
             name: np.arange(lower, upper).reshape([-1 if axis == d else 1 for axis in range(len(indices))])
             for d, (name, (lower, upper)) in enumerate(zip(indices, piece, strict=True))
@@ -270,13 +270,49 @@ class _ExpressionEvaluator:
             quotient = np.where(divisor == -1, -a if expr.op == "/" else np.zeros_like(a), quotient)
         return np.where(b == 0, np.asarray(0, b.dtype), quotient)
 
+    def scatter(self, statement: Statement, accumulator: reductions.Accumulator) -> None:
+        """Combine each term into the element that its targets pick; one outside of the tensor is none."""
+        written = Access(statement.tensor, statement.subscripts, dtype=statement.value.dtype, where=statement.where)
+        places = [self.evaluate(subscript, None) for subscript in statement.subscripts]
+        shape = self.state.program.shape(statement.tensor)
+        bad = np.zeros((), dtype=bool)
+        for dimension in statement.targets:
+            at = replace(written, where=statement.subscripts[dimension].where)
+            bad = bad | self._outside(at, dimension, shape[dimension], places[dimension].value, None)
+        term = self.evaluate(statement.value, None)
+        if statement.value.dtype != statement.accumulate:
+            term = bounds.cast(term, statement.value.dtype, statement.accumulate)
+        inside = np.broadcast_to(~bad, self.extents)
+        position = tuple(np.broadcast_to(place.value, self.extents)[inside] for place in places)
+        error = None if term.error is None else np.broadcast_to(term.error, self.extents)[inside]
+        accumulator.add(position, Bounded(np.broadcast_to(term.value, self.extents)[inside], error), ())
+        if any(place.error is not None and np.any(place.error > 0) for place in places):  # which element is picked is not decided
+            accumulator.undecided[...] = np.inf
+
+    def _outside(self, expr: Access, dimension: int, extent: int, subscript: Array, mask: Array | None) -> Array:
+        """Where a subscript is outside of its tensor; in checked mode a GatherError for it, and for arithmetic in it that wrapped."""
+        if np.any(_both(mask, self._wrapped(expr.subscripts[dimension], mask))):
+            what = f"an index of `{expr.tensor}` along dimension {dimension} does not fit 64 bits"
+            raise GatherError(what, where=expr.where, hint="guard it with `?:`, or indices that are inside")
+        outside: Array = (subscript < 0) | (subscript >= extent)
+        if self.state.checked:
+            _refuse(expr, dimension, extent, subscript, _both(mask, outside))
+        return outside
+
     def _wrapped(self, subscript: Expr, mask: Array | None) -> Array:
         """The mask of instances in which arithmetic in a data-dependent subscript wrapped."""
         wrapped: Array = np.zeros((), dtype=bool)
         for expr in self.state.may_wrap(subscript):
-            off = self._in_float64(expr, mask) - self.evaluate(expr, mask).value.astype(np.float64)
+            off = self._chosen_in_float64(expr, mask) - self.evaluate(expr, mask).value.astype(np.float64)
             wrapped = wrapped | ~(np.abs(off) < 2.0**63)
         return wrapped
+
+    def _chosen_in_float64(self, expr: Expr, mask: Array | None) -> Array:
+        if not isinstance(expr, Select):
+            return self._in_float64(expr, mask)
+        condition = self.evaluate(expr.condition, mask).value
+        then, other = ((expr.then, _both(mask, condition)), (expr.other, _both(mask, ~condition)))
+        return np.where(condition, self._chosen_in_float64(*then), self._chosen_in_float64(*other))
 
     def _in_float64(self, expr: Expr, mask: Array | None) -> Array:
         """A sum or product of integers that cannot wrap."""
@@ -293,13 +329,7 @@ class _ExpressionEvaluator:
         shape = tensor.value.shape
         bad = np.zeros((), dtype=bool)
         for dimension, (subscript, extent) in enumerate(zip(subscripts, shape, strict=True)):
-            if np.any(_both(mask, self._wrapped(expr.subscripts[dimension], mask))):
-                what = f"an index of `{expr.tensor}` along dimension {dimension} does not fit 64 bits"
-                raise GatherError(what, where=expr.where, hint="guard it with `?:`, or indices that are inside")
-            outside = (subscript.value < 0) | (subscript.value >= extent)
-            if self.state.checked:
-                _refuse(expr, dimension, extent, subscript.value, _both(mask, outside))
-            bad = bad | outside
+            bad = bad | self._outside(expr, dimension, extent, subscript.value, mask)
         if tensor.value.size == 0:
             everywhere = np.broadcast_shapes(*(s.value.shape for s in subscripts))
             return Bounded(np.zeros(everywhere, tensor.value.dtype))

@@ -47,6 +47,61 @@ def _lgamma(x: float) -> float:
         return math.inf
 
 
+def _digamma(x: float) -> float:
+    """5.11.2 from 15 on, below by 5.5.2, left of 0 by 5.5.4."""
+    if x == 0:
+        return math.copysign(math.inf, -x)
+    if x < 0:
+        if math.isinf(x) or x == math.floor(x):
+            return math.nan
+        return _digamma(1 - x) - math.pi / math.tan(math.pi * (x - round(x)))
+    if x > 1e18:
+        return math.log(x)
+    terms = []
+    while x < 15:
+        terms.append(-1 / x)
+        x += 1
+    terms += [math.log(x), -0.5 / x, *(-b / (2 * k) / x ** (2 * k) for k, b in enumerate(_BERNOULLI, 1))]
+    return math.fsum(terms)
+
+
+def _zeta(s: float, a: float) -> float:
+    """The sum of (a + k)^-s over k from 0 on: 25.11.28 behind the first terms."""
+    terms = []
+    while a < 20:
+        terms.append(a**-s)
+        a += 1
+    terms += [a ** (1 - s) / (s - 1), a**-s / 2]
+    rising = s
+    for k, b in enumerate(_BERNOULLI, 1):
+        terms.append(b * rising * a ** (1 - s - 2 * k) / math.factorial(2 * k))
+        rising *= (s + 2 * k - 1) * (s + 2 * k)
+    return math.fsum(terms)
+
+
+def _polygamma(n: float, x: float) -> float:
+    if not 0 <= n <= 170 or n != math.floor(n) or x == -math.inf:
+        return math.nan
+    if n == 0:
+        return _digamma(x)
+    sign = 1.0 if n % 2 else -1.0
+    try:
+        if x > 0:
+            total = _zeta(n + 1, x)
+        elif x == math.floor(x):
+            total = math.inf
+        else:  # the terms on both sides, without those beyond 0
+            near = x - round(x)
+            above, under = (near, 1 - near) if near > 0 else (1 + near, -near)
+            total = _zeta(n + 1, above) + sign * (_zeta(n + 1, under) - _zeta(n + 1, 1 - x))
+        return sign * math.gamma(n + 1) * total
+    except OverflowError:
+        return sign * math.inf
+
+
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798)
+
+
 def _remainder(x: float, y: float) -> float:
     return math.nan if math.isinf(x) or y == 0 else math.remainder(x, y)
 
@@ -55,6 +110,8 @@ erf = _pointwise(math.erf)
 erfc = _pointwise(math.erfc)
 tgamma = _pointwise(_gamma)
 lgamma = _pointwise(_lgamma)
+digamma = _pointwise(_digamma)
+polygamma = _pointwise(_polygamma, 2)
 remainder = _pointwise(_remainder, 2)
 
 

@@ -96,8 +96,9 @@ def test_drawing_depends_on_the_seed_alone() -> None:
 
 
 def test_a_failing_case_shrinks_and_is_kept(tmp_path: Path) -> None:
-    """A division in a program of several statements is all that remains when divisions are what fails."""
-    case = next(c for c in (candidate(random.Random(f"shrink {n}")) for n in range(1000)) if " % " in c.text and c.text.count("=") > 3)
+    """A division in a def of several statements is all that remains when divisions are what fails."""
+    drawn = (candidate(random.Random(f"shrink {n}")) for n in range(1000))
+    case = next(c for c in drawn if " % " in c.text and c.text.count("=") > 3 and c.text.count("def ") == 1)
 
     def fails(smaller: Case) -> bool:
         try:

@@ -74,3 +74,21 @@ def test_narrower_indices_cannot_wrap() -> None:
     value = definition.statements[0].value
     (first,), (second,) = (side.subscripts for side in (value.left, value.right))  # type: ignore[attr-defined]
     assert not list(wrapping(first, scalars)) and list(wrapping(second, scalars)) == [second]
+
+
+@EVERYWHERE
+def test_what_a_condition_leaves_out_is_neither_read_nor_wraps(on: str) -> None:
+    subscript = "(l + 1 < N && I(l + 1) > -9) ? I(l + 1) + 1 : (l == 0) ? I(0) * 2 : 3"
+    text = f"def f(float(V) T, int64(N) I) -> (Y) {{ Y(l) = T({subscript}) where l in 0:N }}"
+    assert_agrees(on, text, TABLE, torch.tensor([FAR - 1, 2, 8, -9, 4]))
+    function = only(text, target=on)
+    for wraps in (torch.tensor([0, FAR - 1, 1]), torch.tensor([FAR // 2, -10, 1])):
+        with pytest.raises(tcjit.GatherError):
+            function(TABLE, wraps)
+            tcjit.synchronize()
+
+
+def test_reads_of_the_check_have_their_condition() -> None:
+    text = "def f(float(V) T, int64(N) I) -> (Y) { Y(l) = T((l + 1 < N) ? I(l + 1) + 1 : 0) where l in 0:N }"
+    source = tcjit.compile(text, "f", TABLE, torch.zeros(4, dtype=torch.int64), target="cpu").source
+    assert "tc_wrapped(c0 + 1 < 4 ? I[c0 + 1] + 1 : 0," in source

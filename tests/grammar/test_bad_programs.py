@@ -68,7 +68,7 @@ SYNTAX = [
     ("O(i) = v(i) where k in K", "expected `:`", "`k in 0:K`"),
     ("O(i) = v(i) k in 0:3", "found `in`", "follow the word `where`"),
     ("O(i) = v(i) exists v(i)", "found `exists`", "follow the word `where`"),
-    ("O(i) = v(i) where", "expected a name or `exists`", "a clause is"),
+    ("O(i) = v(i) where", "expected an expression or `exists`", "a clause is"),
     ("O(where) = v(i)", "found `where`", "`where` is a keyword"),
     ("def(i) = v(i)", "found `def`", "`def` is a keyword"),
     ("O(i) = in * 2", "expected an expression, found `in`", ""),
@@ -97,16 +97,29 @@ PROGRAMS = [
     ("def f(float() A) -> (O) { O = A }", "found `)`", "`float a`"),
     ("def f(float(N)) -> (O) { O = A }", "expected a name, found `)`", "a type and a name"),
     ("def f(float(N) A,) -> (O) { O = A }", "expected a type, found `)`", "drop the `,`"),
-    ("def f(float(-1) A) -> (O) { O = A }", "found `-`", "a whole number or a name"),
-    ("def f(float(1.5) A) -> (O) { O = A }", "an extent is a whole number or a name, not 1.5", ""),
+    ("def f(float(1.5) A) -> (O) { O = A }", "an extent is a whole number or made of sizes, not 1.5", ""),
+    ("def f(float(2 N) A) -> (O) { O = A }", "found `N`", ""),
     ("def f(float(99999999999999999999) A) -> (O) { O = A }", "too large for an extent", ""),
-    ("def f(float(2*N) A) -> (O) { O = A }", "found `*`", ""),
     ("def in(float(N) A) -> (O) { O = A }", "found `in`", "`in` is a keyword"),
     ("def f(float(N) half) -> (O) { O = A }", "found `half`", "`half` is a keyword"),
 ]
 
 # what stands between the braces, with the parameters of HEAD
 MEANING = [
+    # targets: subscripts of the left side that read tensors
+    ("O(Idx(i)) = v(i) where Idx(i) in 0:M", "`=` stores one value, and several may go to the element `Idx(i)` of `O`", "`+=!` adds"),
+    ("O(Idx(i)) +=! v(i)", "nothing gives dimension 0 of `O` an extent", "`where Idx(i) in 0:N`, or the type of the result"),
+    ("O(Idx(i)) +=! v(i) where Idx(i) in 1:M", "the range of `Idx(i)`, an extent, does not start at 0", "`Idx(i) in 0:...`"),
+    ("O(Idx(i)) +=! v(i) where Idx(i) in 0:M, Idx(i) in 0:M", "a second range for `Idx(i)`", "drop one"),
+    ("O(Idx(i)) +=! v(i) where Idx(i) in 0:Idx(i)", "the range of `Idx(i)` depends on the tensor `Idx`", "its largest range"),
+    ("O(Idx(i)) +=! v(i) where L(i) in 0:M", "no subscript on the left is `L(i)`", "of an index, or of a subscript"),
+    ("O(i) = v(i) where Idx(i) in 0:M", "no subscript on the left is `Idx(i)`", ""),
+    ("O(i) = v(i) where i + 1 in 0:M", "no subscript on the left is `i + 1`", ""),
+    ("O(v(i)) +=! v(i) where v(i) in 0:M", "an index is an integer, and this is float32", "`int32(...)`"),
+    ("O(abs(i)) +=! v(i) where abs(i) in 0:M", "`abs(i)` on the left is no index, and reads no tensor", "`O(i) = ...`"),
+    ("O(i) = Idx(i) O(O(i)) += 1", "a reduction into `O` reads `O` itself", "a tensor of its own"),
+    ("O(i) = v(i) O(Idx(i)) += O(i)", "a reduction into `O` reads `O` itself", "a tensor of its own"),
+    ("O(Idx(i), j) +=! v(i) where Idx(i) in 0:M O(Idx(i)) += 1.0", "`O` has 2 dimensions", "agree on its dimensions"),
     # subscripts and names
     ("O(i) = A(i)", "`A` has 2 dimensions, and here is 1 subscript", "`A(i, j)`"),
     ("O(i) = v(i, j)", "`v` has 1 dimension, and here are 2 subscripts", "`v(i)`"),
@@ -200,7 +213,7 @@ MEANING = [
 # the parameters and results of a def
 SIGNATURES = [
     ("def f(float(N) A, float(N) A) -> (O) { O(i) = A(i) }", "a second meaning for `A`: it is there already", "rename"),
-    ("def f(float(N) A, int32 N) -> (O) { O(i) = A(i) }", "a second meaning for `N`: it is a size too", "rename"),
+    ("def f(float(N) A, float N) -> (O) { O(i) = A(i) }", "a second meaning for `N`: it is a size too", "rename"),
     ("def f(float(N) N) -> (O) { O(i) = N(i) }", "a second meaning for `N`", "rename"),
     ("def f(float(N) A) -> (A) { A(i) = 1 }", "the result `A` is a parameter", "`A_out`"),
     ("def f(float(N) A) -> (N) { N(i) = A(i) }", "the result `N` is named like a size", "rename"),
@@ -212,6 +225,16 @@ SIGNATURES = [
     ("def f(float(N) A) -> (float(N, N) O) { O(i) = A(i) }", "`O` has 1 index here and 2 extents in its type", "`-> (O)`"),
     ("def f(float(N) A) -> (float O) { O(i) = A(i) }", "`O` has 1 index here and no extents in its type", "`-> (O)`"),
     ("def f() -> (O) { O = 1 } def f() -> (O) { O = 1 }", "a second def named `f`", "rename"),
+    # extents that are expressions
+    ("def f(float(-1) A) -> (O) { O = 1 }", "the extent `-1` of `A` is negative", "a positive number, or a size"),
+    ("def f(float(2*N) A) -> (O) { O = 1 }", "`N` in the extent `2 * N` of `A` is no size", "as in `float(N) X`"),
+    ("def f(float(N) B, float(N - i) A) -> (O) { O = 1 }", "`i` in the extent `N - i` of `A` is no size", ""),
+    ("def f(float(N) B, float(B(0)) A) -> (O) { O = 1 }", "an index is an integer, and this is float32", ""),
+    ("def f(int32(N) B, float(B(0)) A) -> (O) { O = 1 }", "the extent `B(0)` of `A` is made of sizes, integer scalars and numbers", "size"),
+    ("def f(float(N) B, float(N / 0) A) -> (O) { O = 1 }", "an integer is divided by zero", ""),
+    ("def f(float(N) B, float a, float(N + a) A) -> (O) { O = 1 }", "an index is an integer", ""),
+    ("def f(float(N) B) -> (float(N + M) O) { O(i) = B(i) }", "`M` in the extent `N + M` of `O` is no size", ""),
+    ("def f(float(N) B) -> (float(N - N - 3) O) { O(i) = B(i) }", "the extent `N - N - 3` of `O` is negative", ""),
 ]
 
 CALLEES = """
@@ -318,6 +341,7 @@ CORPUS = [
     HEAD + "O(i) +=! (i + k >= 1 && i + k <= M) ? v(i + k - 1) * h(k) : 0.0 where k in 0:3, i in 0:M / s }",
     HEAD + "O(i, j) = x * A(Idx(i) % M, j) where x = half(a) * 2, exists v(i + 1)\nO(i, j) min= -infinity() }",
     HEAD + "O(i) = clamp(u8(i), 1, 3) + (ok(i) || !flag ? i : -s) * 1e-3 # a comment\n}",
+    HEAD + "O(Idx(i), j) +=! A(i, j) where Idx(i) in 0:M\nO(Idx(i) + L(i), j) max= B(j, i) where j in 0:K }",
     "def f(float(3, N) A, bfloat16 b) -> (double(N) O, float P) { P *=! A(i, j) ? b : 1 O(j) += A(0, j) / P }",
 ]
 TOKENS = """( ) { } , : ? = + - * / % < <= == != && || ! +=! min=! -> # def where in exists min max true float int32 half
@@ -376,7 +400,6 @@ def test_mutated_programs_give_a_tc_error_or_nothing(seed: int) -> None:
         ("O(i) = v(i) * 1e999", "1e999 is greater than any float", "`infinity()`"),
         ("O(i) = v(i) * \u0663", "`\u0663` (ARABIC-INDIC DIGIT THREE) is no part", "the digits are 0 to 9"),
         ("O(i) = v(i) * \ufeff3", "(ZERO WIDTH NO-BREAK SPACE) is no part", "which editors do not show"),
-        ("O(Idx(i)) +=! v(i)", "a scatter is not in the language", "`O(s) +=! (Idx(i) == s) ? ... : 0 where s in 0:S`; it goes"),
         ("O(i) = s * O(i - 1) + v(i)", "`O` is computed from its own elements", "recurrences are not in the language: call"),
     ],
 )

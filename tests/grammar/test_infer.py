@@ -1,6 +1,6 @@
 """The ranges of indices, inferred and refused.
 
-Modules: grammar.bounds grammar.front
+Modules: grammar.bounds grammar.extents grammar.front
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from tcjit.errors import ArgumentError, CheckError, ShapeError
 from tcjit.grammar import polynomial
 from tcjit.grammar.ast import Size
 from tcjit.grammar.check import check
+from tcjit.grammar.front import read
 from tcjit.grammar.infer import explain_ranges, infer, specialise
 from tcjit.grammar.parse import parse
+from tcjit.grammar.printer import show
 from tcjit.grammar.walk import walk
 
 MATMUL = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }"
@@ -439,3 +441,98 @@ def test_explain() -> None:
             "output O(N - K + 1)",
         ]
     )
+
+
+# ---------------------------------------------------------------- targets
+
+
+def test_targets_have_extents_from_the_text() -> None:
+    head = "def f(int32(N) I, float(N, D) X, float(V) L) -> "
+    texts = {
+        head + "(float(V, D) Y) { Y(I(n), d) +=! X(n, d) }": "Y(I(n), d) +=! X(n, d) where d in 0:D, n in 0:N, I(n) in 0:V",
+        head + "(Y) { Y(I(n), d) +=! X(n, d) where I(n) in 0:2 * V + 1 }": "where d in 0:D, n in 0:N, I(n) in 0:2 * V + 1",
+        head + "(Y) { Y(v, d) = X(0, d) where v in 0:V Y(I(n), d) += X(n, d) }": "Y(I(n), d) += X(n, d) where d in 0:D, n in 0:N",
+        head + "(Y) { Y(I(n), n) max=! X(n, d) where I(n) in 0:V }": "Y(I(n), n) max=! X(n, d) where n in 0:N, d in 0:D, I(n) in 0:V",
+    }
+    for text, shown in texts.items():
+        (d,) = read(text)
+        assert show(d.statements[-1]).endswith(shown)
+        (again,) = read(show(d))
+        assert show(again) == show(d)
+
+
+def test_ranges_of_targets_must_agree_with_what_is_there() -> None:
+    text = "def f(int32(N) I, float(V) L, float(W) M) -> (Y) { Y(v) = L(v) Y(I(n)) += 1.0 where I(n) in 0:W }"
+    (d,) = read(text)
+    specialise(d, {"I": (5,), "L": (4,), "M": (4,)}, {})
+    with pytest.raises(ShapeError, match="the range of `I.n.` and the extent of dimension 0 of `Y`: 4 is not 3"):
+        specialise(d, {"I": (5,), "L": (4,), "M": (3,)}, {})
+    with pytest.raises(CheckError, match="the range of `I.n.` and the extent of dimension 0 of `Y`: V and V . 1 differ whatever the sizes"):
+        read(text.replace("0:W", "0:V + 1"))
+
+
+def test_targets_need_elements() -> None:
+    (d,) = read("def f(int32(N) I, float(V) L) -> (Y) { Y(I(n)) +=! 1.0 where I(n) in 0:V - 3 }")
+    specialise(d, {"I": (0,), "L": (3,)}, {})
+    with pytest.raises(ShapeError, match="the range 0:-1 of `I.n.` has a negative extent"):
+        specialise(d, {"I": (0,), "L": (2,)}, {})
+    with pytest.raises(ShapeError, match="`I.n.` is outside of `Y`, whose dimension 0 has no elements"):
+        specialise(d, {"I": (2,), "L": (3,)}, {})
+
+
+# ---------------------------------------------------------------- extents that are expressions
+
+CORRELATED = "def f(float(N) X, float(K) W, float(N - K + 1) D) -> (Y) { Y(k) +=! D(i) * X(i + k) }"
+
+
+def test_extents_that_are_expressions_give_ranges() -> None:
+    (d,) = read(CORRELATED)
+    assert show(d.params[2]) == "float32(N - K + 1) D" and d.sizes == ("N", "K")
+    assert show(d.statements[0]).endswith("where k in 0:K, i in 0:N - K + 1")
+    assert show(read(show(d))[0]) == show(d)
+    specialise(d, {"X": (9,), "W": (4,), "D": (6,)}, {})
+    with pytest.raises(ShapeError, match="dimension 0 of `D`, whose extent is N - K . 1: 5 is not 6"):
+        specialise(d, {"X": (9,), "W": (4,), "D": (5,)}, {})
+
+
+def test_extents_are_one_expression_however_they_are_written() -> None:
+    (d,) = read("def f(float(N) X, float(1 + N - 1) A, float(N * 2 - (N - 3)) B, float(2 + 3) C) -> (Y) { Y(i) = A(i) + B(i + 3) + C(0) }")
+    assert [show(p) for p in d.params[1:]] == ["float32(N) A", "float32(N + 3) B", "float32(5) C"]
+
+
+def test_scalars_in_extents_are_specialised() -> None:
+    (d,) = read("def f(float(N) X, int32 s, float(N / s) D, float(N - M) E, float(M) Z) -> (Y) { Y(i) = D(i) where i in 0:N / s }")
+    assert d.specialised == ("s",)
+    shapes = {"X": (9,), "D": (4,), "E": (4,), "Z": (5,)}
+    specialise(d, shapes, {"s": 2})
+    with pytest.raises(ShapeError, match="dimension 0 of `D`, whose extent is N / s: 4 is not 3"):
+        specialise(d, shapes, {"s": 3})
+    with pytest.raises(ShapeError, match="a division by zero"):
+        specialise(d, shapes, {"s": 0})
+    (d,) = read("def f(float(N, M) X, float(N * M) D) -> (Y) { Y(i) = D(i) }")
+    assert d.specialised == ("N", "M")
+
+
+def test_integer_scalars_are_extents() -> None:
+    (d,) = read("def f(float(N, k) X, int32 k) -> (float(k) Y) { Y(j) +=! X(i, j) }")
+    assert d.sizes == ("N",) and d.specialised == ("k",) and show(d.params[0]) == "float32(N, k) X"
+    assert show(read(show(d))[0]) == show(d)
+    specialise(d, {"X": (9, 4)}, {"k": 4})
+    with pytest.raises(ShapeError, match="dimension 1 of `X`, whose extent is k: 4 is not 3"):
+        specialise(d, {"X": (9, 4)}, {"k": 3})
+
+
+def test_extents_of_results_that_are_expressions() -> None:
+    text = "def f(float(N) X, float(K) W) -> (float(N - K + 1) Y) { Y(i) +=! X(i + k) * W(k) }"
+    read(text)
+    with pytest.raises(CheckError, match="the extent N - K of dimension 0 in the type of the result Y: N - K . 1 and N - K differ"):
+        read(text.replace("N - K + 1", "N - K"))
+    (d,) = read("def f(int32(M) I, float(N) X) -> (float(2 * N + 1) Y) { Y(I(m)) +=! 1.0 }")
+    assert show(d.statements[0]).endswith("I(m) in 0:2 * N + 1")
+
+
+def test_calls_check_extents_that_are_expressions() -> None:
+    text = CORRELATED + " def g(float(M) A, float(3) B) -> (Y) { T(i) = A(i) where i in 0:M - EXTRA Y = f(A, B, T) }"
+    read(text.replace("EXTRA", "2"))
+    with pytest.raises(CheckError, match="dimension 0 of `D`, whose extent is N - K . 1: M - 1 and M - 2 differ whatever the sizes"):
+        read(text.replace("EXTRA", "1"))

@@ -165,7 +165,7 @@ def test_positions() -> None:
     assert left and (left.line, left.column, left.length) == (2, 12, 4)
     assert right and (right.line, right.column, right.length) == (3, 9, 9)
     assert statement.value.where and statement.value.where.caret().split("\n")[1] == " " * 11 + "^" * 6
-    assert statement.index_where[0].column == 7
+    assert statement.subscripts[0].where and statement.subscripts[0].where.column == 7
     assert d.params[0].where and d.params[0].where.length == len("float(N) A")
     clause = statement.clauses[0]
     assert clause.where and clause.where.length == len("i in 0:N")

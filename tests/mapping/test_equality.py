@@ -92,7 +92,7 @@ def test_what_is_none(condition: str, why: str) -> None:
     [
         ("+=!", "0.0", True),
         ("+=!", "1.0", False),
-        ("+=!", "-0.0", False),
+        ("+=!", "-0.0", True),
         ("*=!", "1.0", True),
         ("*=!", "0.0", False),
         ("min=!", "infinity()", True),

@@ -44,6 +44,8 @@ EXACT: dict[str, tuple[Callable[..., Any], tuple[tuple[float, float], ...]]] = {
     "log1p": (mp.log1p, ((-1, 50),)),
     "lgamma": (lambda x: mp.log(abs(mp.gamma(x))), ((-8, 60),)),
     "tgamma": (mp.gamma, ((-8, 60),)),
+    "digamma": (lambda x: mp.psi(0, x), ((-8, 60),)),
+    "polygamma": (mp.psi, ((2, 2), (-8, 60))),
     "normcdf": (mp.ncdf, ((-35, 9),)),
     "normcdfinv": (lambda p: -mp.sqrt(2) * _erfcinv(2 * p), ((0, 1),)),
     "sqrt": (mp.sqrt, ((0, 50),)),
@@ -79,7 +81,7 @@ def test_against_many_digits(name: str) -> None:
     with np.errstate(all="ignore"):
         got = on_floats(name, tuple(args), "float64")
     wanted = np.array([float(mp.re(exact(*map(mp.mpf, point)))) for point in zip(*args)])
-    scale = np.maximum(np.abs(wanted), 1.0) if name in ("j0", "j1", "y0", "y1", "lgamma", "tan") else np.abs(wanted)
+    scale = np.maximum(np.abs(wanted), 1.0) if name in ("j0", "j1", "y0", "y1", "lgamma", "tan", "digamma", "polygamma") else np.abs(wanted)
     assert np.max(np.abs(got - wanted) / np.where(scale == 0, 1.0, scale)) < 3e-14
 
 
@@ -91,6 +93,11 @@ EDGES = [
     ("relu", (math.nan,), math.nan), ("relu", (-1.0,), 0.0), ("sign", (-0.5,), -1.0), ("clamp", (5.0, 0.0, 2.0), 2.0),
     ("min", (math.nan, 1.0), math.nan), ("max", (1.0, math.nan), math.nan), ("infinity", (), math.inf), ("tgamma", (0.0,), math.inf),
     ("tgamma", (-1.0,), math.nan), ("tgamma", (200.0,), math.inf), ("lgamma", (-3.0,), math.inf), ("lgamma", (math.inf,), math.inf),
+    ("digamma", (0.0,), -math.inf), ("digamma", (-0.0,), math.inf), ("digamma", (-3.0,), math.nan), ("digamma", (math.inf,), math.inf),
+    ("digamma", (-math.inf,), math.nan), ("digamma", (1e300,), math.log(1e300)), ("digamma", (-1e-300,), 1e300),
+    ("polygamma", (1.0, 0.0), math.inf), ("polygamma", (2.0, -1.0), -math.inf), ("polygamma", (3.0, math.inf), 0.0),
+    ("polygamma", (0.0, 1.0), -0.5772156649015329), ("polygamma", (-1.0, 1.0), math.nan), ("polygamma", (1.5, 1.0), math.nan),
+    ("polygamma", (1.0, -1e-100), 1e200),
     *((name, (math.nan,), math.nan) for name in ("erf", "erfc", "tgamma", "lgamma")), ("remainder", (math.nan, 0.0), math.nan),
     ("remainder", (math.inf, 2.0), math.nan), ("remainder", (1.0, math.nan), math.nan),
     ("y0", (0.0,), -math.inf), ("y1", (-1.0,), math.nan), ("j0", (math.inf,), 0.0), ("j1", (1e-300,), 5e-301),

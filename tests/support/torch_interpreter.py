@@ -14,6 +14,7 @@ import torch
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Def, Expr, Index, Program, Scalar, Select, Size, Statement, Unary
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.infer import specialise
+from tcjit.mapping.reduction import identity
 
 Tensor = torch.Tensor
 _INTEGERS = {"uint16": torch.int64, "uint32": torch.int64, "uint64": torch.int64}
@@ -21,7 +22,7 @@ _special = torch.special
 _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     **{name: getattr(torch, name) for name in (
         "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv"
-        " sigmoid abs relu ceil floor round trunc sign atan2 copysign fmod hypot pow fmax fmin clamp lgamma"
+        " sigmoid abs relu ceil floor round trunc sign atan2 copysign fmod hypot pow fmax fmin clamp lgamma digamma"
     ).split()},
     "fabs": torch.abs, "max": torch.maximum, "min": torch.minimum, "fdivide": torch.div, "fma": lambda a, b, c: a * b + c,
     "exp10": lambda x: torch.pow(10.0, x), "cbrt": lambda x: torch.sign(x) * torch.abs(x) ** (1 / 3),
@@ -36,6 +37,7 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
 for _name in ("norm3d", "norm4d"):
     _FUNCTIONS[_name] = lambda *a: torch.sqrt(sum(x * x for x in a))
     _FUNCTIONS[f"r{_name}"] = _FUNCTIONS["rhypot"]
+_FUNCTIONS["polygamma"] = lambda n, x: _polygamma(n, x)
 _WITHOUT_GRADIENT = ("j0", "j1", "y0", "y1")  # PyTorch drops it without a word
 _OPERATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "<": torch.lt, ">": torch.gt, "<=": torch.le, ">=": torch.ge, "==": torch.eq, "!=": torch.ne,
@@ -51,6 +53,13 @@ _REDUCTIONS: dict[str, tuple[Callable[[Tensor, tuple[int, ...]], Tensor], Callab
 
 class Unsupported(Exception):
     """Something that PyTorch has no function for."""
+
+
+def _polygamma(n: Tensor, x: Tensor) -> Tensor:
+    orders = n.detach().unique().tolist()
+    if n.requires_grad or len(orders) > 1:
+        raise Unsupported("polygamma of orders that are not one number")
+    return torch.polygamma(int(orders[0]), x.broadcast_to(torch.broadcast_shapes(n.shape, x.shape))) if orders else x.clone()
 
 
 def dtype_of(name: str) -> torch.dtype:
@@ -94,6 +103,9 @@ class _Statement:
         dtype = dtype_of(self.program.definition.tensor(statement.tensor).dtype)
         value = self.value(statement.value)
         value = (value.double() if DTYPES[statement.accumulate].kind == "float" else value).expand(self.extents)
+        if statement.targets:
+            self.scatter(value, shape, dtype)
+            return
         box = tuple(slice(*ends) for ends, name in zip(self.domain, self.names) if name not in statement.reduction)
         old = self.state.get(statement.tensor)
         old = torch.zeros(shape, dtype=dtype) if old is None else old
@@ -112,6 +124,33 @@ class _Statement:
             whole[box if shape else ...] = value
             value = whole
         self.state[statement.tensor] = value
+
+    def scatter(self, value: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        """Combine each term into the element that its targets pick."""
+        statement, place = self.statement, torch.zeros((), dtype=torch.int64)
+        for subscript, extent in zip(statement.subscripts, shape):
+            at = self.value(subscript)
+            assert not at.numel() or (at.min() >= 0 and at.max() < extent)
+            place = place * extent + at
+        reduce = {"+=": "sum", "*=": "prod", "max=": "amax", "min=": "amin"}[statement.operator]
+        start = identity(statement.operator, statement.accumulate).value
+        if value.dtype not in (torch.float64, torch.bool):
+            start = min(start, torch.iinfo(value.dtype).max)
+        old = self.state.get(statement.tensor)
+        old = torch.zeros(shape, dtype=value.dtype) if old is None else old.to(value.dtype)
+        flat = place.expand(self.extents).reshape(-1)
+        if reduce == "prod" and value.requires_grad:
+            raise Unsupported("a second derivative of a scattered product")
+        made = torch.full_like(old, start).reshape(-1).scatter_reduce(0, flat, value.reshape(-1), reduce).reshape(shape)
+        if statement.initialise:
+            ranges = dict(zip(self.names, self.domain, strict=True))
+            box = tuple(slice(*ranges[s.name]) if isinstance(s, Index) else slice(None) for s in statement.subscripts)
+            inside = torch.zeros(shape, dtype=torch.bool)
+            inside[box] = True
+            made = torch.where(inside, made, old)
+        else:  # among equal elements what was there counts as one
+            made = _REDUCTIONS[statement.operator][1](old, made)
+        self.state[statement.tensor] = made.to(dtype)
 
     def value(self, expr: Expr) -> Tensor:
         match expr:

@@ -100,7 +100,7 @@ class _Reverse:
                 if update.target not in known:
                     known[update.target] = self._cotangent(update.target)
                 if name := known[update.target]:
-                    self._reverse(update, Access(name, tuple(map(index, update.left)), dtype=body.dtypes[name]))
+                    self._reverse(update, Access(name, update.places, dtype=body.dtypes[name]))
         for name, version in self.wrt.items():
             gradients[name] = results[version]
             self._gradient(version, results[version])

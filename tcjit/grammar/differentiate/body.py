@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from tcjit.grammar.ast import Access, Def, Expr, Param, Scalar, Size
 from tcjit.grammar.differentiate.normalise import NormalForm, Update
-from tcjit.grammar.differentiate.simplify import index, literal, reads
+from tcjit.grammar.differentiate.simplify import literal, reads
 from tcjit.grammar.differentiate.write import Statements, parameter, statements, write
 from tcjit.grammar.polynomial import number
 from tcjit.grammar.walk import walk
@@ -27,7 +28,7 @@ class Body:
     def parameter(self, name: str) -> Param:
         """A tensor as a parameter."""
         if name not in self.params:
-            self.params[name] = parameter(name, self.dtypes[name], self.shapes[name], self.names)
+            self.params[name] = parameter(name, self.dtypes[name], self.shapes[name])
         return self.params[name]
 
     def new(self, name: str, dtype: str, shape: Shape) -> str:
@@ -36,9 +37,18 @@ class Body:
         self.dtypes[name], self.shapes[name] = dtype, shape
         return name
 
-    def add(self, target: str, left: Sequence[str], operator: str, value: Expr, ranges: Mapping[str, tuple[Expr, Expr]]) -> None:
+    def add(
+        self,
+        target: str,
+        left: Sequence[str],
+        operator: str,
+        value: Expr,
+        ranges: Mapping[str, tuple[Expr, Expr]],
+        targets: Mapping[str, Expr] = MappingProxyType({}),
+    ) -> None:
         """A statement that starts a tensor where ``operator`` ends in ``!``."""
-        self.updates.append(Update(target, tuple(left), operator.removesuffix("!"), operator.endswith("!"), value, ranges))
+        bare, initialise = operator.removesuffix("!"), operator.endswith("!")
+        self.updates.append(Update(target, tuple(left), bare, initialise, value, ranges, targets=targets))
 
     def zero(self, name: str) -> None:
         """Fill a tensor with zeros."""
@@ -48,7 +58,7 @@ class Body:
 
     def own(self, update: Update) -> Access:
         """The element that an update writes."""
-        return Access(update.target, tuple(map(index, update.left)), dtype=self.dtypes[update.target])
+        return Access(update.target, update.places, dtype=self.dtypes[update.target])
 
     def needed(self, results: Iterable[str], passed: Iterable[str]) -> list[Update]:
         """The statements, the forward's among them, that ``results`` depend on where ``passed`` come in as parameters."""
@@ -62,7 +72,7 @@ class Body:
 
 
 def tensors_read(update: Update) -> dict[str, None]:
-    return {name: None for expr in (update.value, *update.exists) for name in reads(expr)}
+    return {name: None for expr in (update.value, *update.exists, *update.targets.values()) for name in reads(expr)}
 
 
 def text_of(
@@ -75,7 +85,8 @@ def text_of(
     """
     definition = body.form.definition
     read = {tensor for update in updates for tensor in tensors_read(update)}
-    needed = {node.name for update in updates for node in walk(update.value) if isinstance(node, Scalar)}
+    roots = (root for update in updates for root in (update.value, *update.targets.values()))
+    needed = {node.name for root in roots for node in walk(root) if isinstance(node, Scalar)}
     taken = [p.name for p in definition.params if p.name in (read if p.dims else needed)]
     shaped: list[str] = []
     while True:
@@ -83,7 +94,8 @@ def text_of(
         params += [p for p in definition.params if p.name in taken or p.name in shaped]
         params += [body.parameter(n) for n in passed if n in read]
         lines = statements(params, updates, body.shapes)
-        missing = _missing(lines, params, definition)
+        extents = [extent for p in params for extent in body.shapes[p.name]]
+        missing = _missing(lines, extents, params, definition)
         if not missing:
             break
         shaped += missing
@@ -92,13 +104,14 @@ def text_of(
     return write(name, params, results, lines, body.dtypes, body.shapes), {n: uses[n] for n in ordered if n in uses}
 
 
-def _missing(lines: Statements, params: Sequence[Param], definition: Def) -> list[str]:
-    """Parameters of the forward that give the sizes and integer scalars that the statements need and no parameter gives."""
+def _missing(lines: Statements, extents: Sequence[Expr], params: Sequence[Param], definition: Def) -> list[str]:
+    """Parameters of the forward that give the sizes and integer scalars that the statements and the extents of parameters need and no
+    parameter gives."""
     known = {dim for p in params for dim in p.dims} | {p.name for p in params if not p.dims}
-    wanted: dict[str, None] = {}
+    wanted = {node.name: None for extent in extents for node in walk(extent) if isinstance(node, (Size, Scalar)) and node.name not in known}
     for statement in lines:
         bounds = (end for clause in statement.clauses for end in (clause.lower, clause.upper))
-        for root in (statement.value, *statement.exists, *bounds):
+        for root in (statement.value, *statement.subscripts, *statement.exists, *bounds, *filter(None, statement.extents)):
             wanted.update({node.name: None for node in walk(root) if isinstance(node, (Size, Scalar)) and node.name not in known})
     found: list[str] = []
     for name in wanted:

@@ -110,7 +110,8 @@ def positive_scalars(definition: Def) -> frozenset[str]:
     found: set[str] = set()
     for statement in definition.statements:
         bounds = (end for r in statement.domain for end in (r.lower, r.upper))
-        for root in (*statement.subscripts, *bounds, statement.value, *statement.exists):
+        extents = filter(None, statement.extents)
+        for root in (*statement.subscripts, *bounds, statement.value, *statement.exists, *extents):
             for node in walk(root):
                 if isinstance(node, Binary) and node.dtype == "int64":
                     found.update(_steps(node))

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tcjit.grammar import polynomial
-from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Def, Expr, Range, Select, Statement, Unary
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Def, Expr, Index, Range, Select, Statement, Unary
 from tcjit.grammar.differentiate.names import FreeNames, names_of
 from tcjit.grammar.differentiate.partials import may_reuse
 from tcjit.grammar.differentiate.simplify import (
@@ -38,7 +38,7 @@ from tcjit.grammar.differentiate.simplify import (
 )
 from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.polynomial import number
-from tcjit.grammar.walk import walk, with_indices
+from tcjit.grammar.walk import walk, with_accesses, with_indices
 
 Bounds = Mapping[str, tuple[Expr, Expr]]  # per index: lower, upper
 
@@ -54,6 +54,12 @@ class Update:
     value: Expr  # of the tensor's dtype
     ranges: Bounds  # of the left indices, then of the reduction's
     exists: tuple[Expr, ...] = ()
+    targets: Mapping[str, Expr] = field(default_factory=dict)  # what reads tensors, by the name of its dimension in ``left``
+
+    @property
+    def places(self) -> tuple[Expr, ...]:
+        """The subscripts of the left side."""
+        return tuple(self.targets.get(name, index(name)) for name in self.left)
 
     @property
     def reduction(self) -> tuple[str, ...]:
@@ -144,15 +150,23 @@ class _Normaliser:
         statement = self.definition.statements[position]
         tensor, operator = statement.tensor, statement.operator
         dtype, shape = self.dtypes[tensor], self.shapes[tensor]
-        left = tuple(polynomial.names(subscript).popitem()[0] for subscript in statement.subscripts)
         ranges = {r.index: (r.lower, r.upper) for r in statement.domain}
+        left, targets = tuple[str, ...](), dict[str, Expr]()
+        for subscript in statement.subscripts:
+            if isinstance(subscript, Index):
+                left += (subscript.name,)
+            else:
+                left += (self.names.index("target", {*ranges, *left}),)
+                targets[left[-1]] = with_tensors(subscript, self.current)
         value = convert(with_tensors(statement.value, self.current), dtype)
         before = self.current.get(tensor)
         if before is None and operator != "=" and not statement.initialise:
             before = self.initial[tensor] = self._new(f"{tensor}_0", dtype, shape)
-        inside = conjunction(*(_inside(range_, extent) for range_, extent in zip(statement.domain, shape)))
-        ranges.update({name: (number(0), extent) for name, extent in zip(left, shape)})
-        plain = {name: ranges[name] for name in left}
+        plain = {name: (number(0), extent) for name, extent in zip(left, shape)}
+        inside = conjunction(*(_inside(Range(name, *ranges[name]), plain[name][1]) for name in left if name not in targets))
+        ranges.update({name: ends for name, ends in plain.items() if name not in targets})
+        if inside != TRUE:
+            targets = {name: _guarded(target, inside) for name, target in targets.items()}
         exists = self._exists(statement, inside)
         old: Expr | None = None if before is None else read(before, left, dtype)
 
@@ -161,7 +175,8 @@ class _Normaliser:
             target = self._version(tensor, value.dtype)
             if operator in ("max=", "min="):
                 value = self._stored(f"e_{target}", dtype, value, ranges)
-            self.updates.append(Update(target, left, operator, operator != "=", value, ranges, exists))
+            picked = targets if operator != "=" else {}
+            self.updates.append(Update(target, left, operator, operator != "=", value, ranges, exists, picked))
             return target
 
         def chosen(value: Expr, other: Expr | None) -> Expr:
@@ -171,7 +186,7 @@ class _Normaliser:
             assert other is not None  # the first statement of a tensor covers it
             return Select(inside, value, other, dtype=value.dtype)
 
-        if not statement.reduction:
+        if not statement.reduction and not targets:
             if operator != "=" and not statement.initialise:
                 assert old is not None
                 value = _combined(operator, old, value)
@@ -186,7 +201,7 @@ class _Normaliser:
         elif operator == "+=" and not statement.initialise:
             assert old is not None
             target = self.current[tensor] = emit("=", old, plain)
-            self.updates.append(Update(target, left, "+=", False, value, ranges, exists))
+            self.updates.append(Update(target, left, "+=", False, value, ranges, exists, targets))
         else:
             part: Expr = read(emit(operator, value, ranges, exists), left, value.dtype)
             if statement.initialise:
@@ -198,7 +213,7 @@ class _Normaliser:
 
     def _exists(self, statement: Statement, inside: Expr) -> tuple[Expr, ...]:
         """The clauses without which a reduction index would stand nowhere."""
-        used = polynomial.names(statement.value)
+        used = {**polynomial.names(statement.value), **{n: None for sub in statement.subscripts for n in polynomial.names(sub)}}
         if all(name in used for name in statement.reduction):
             return ()
         exprs = (with_tensors(e, self.current) for e in statement.exists)
@@ -242,7 +257,8 @@ class _Normaliser:
         if not following or following[0].target != update.target or following[0].operator != "+=" or following[0].initialise:
             return ""
         writers = [other for other in self.updates if other.target == value.tensor]
-        readers = [other for other in self.updates if value.tensor in {**reads(other.value), **_read_by(other.exists)}]
+        beside = {id(other): _read_by((*other.exists, *other.targets.values())) for other in self.updates}
+        readers = [other for other in self.updates if value.tensor in {**reads(other.value), **beside[id(other)]}]
         looked = any(w.operator in ("max=", "min=", "*=") or (w.operator == "=" and may_reuse(w.value)) for w in writers)
         return "" if not writers or looked or len(readers) > 1 else value.tensor
 
@@ -253,9 +269,20 @@ class _Normaliser:
                 target=names.get(update.target, update.target),
                 value=with_tensors(update.value, names),
                 exists=tuple(with_tensors(e, names) for e in update.exists),
+                targets={name: with_tensors(target, names) for name, target in update.targets.items()},
             )
             for update in self.updates
         ]
+
+
+def _guarded(target: Expr, inside: Expr) -> Expr:
+    """A target, 0 where the statement does not evaluate it: what it reads may not be there. Each read has the condition, too, as whether
+    arithmetic wraps is looked at on either side of a choice."""
+
+    def read_inside(access: Access) -> Expr:
+        return Select(inside, access, Const(0, dtype=access.dtype), dtype=access.dtype)
+
+    return Select(inside, with_accesses(target, read_inside), number(0), dtype=target.dtype)
 
 
 def _read_by(exprs: tuple[Expr, ...]) -> dict[str, None]:

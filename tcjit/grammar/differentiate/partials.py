@@ -95,6 +95,8 @@ class _PartialDerivatives:
         inner = [self.of(arg) for arg in expr.args]
         if not any(inner):
             return {}
+        if expr.function == "polygamma" and inner[0]:
+            table.refuse_order(expr)
         by_argument = table.partials(expr.function, expr.args, expr if stored is None else stored)
         return _sum(*(_scaled(partial, each) for partial, each in zip(by_argument, inner)))
 

@@ -29,6 +29,7 @@ from tcjit.grammar.differentiate.simplify import (
     where,
 )
 from tcjit.grammar.polynomial import number
+from tcjit.grammar.walk import with_indices
 
 # a read, the derivative by it times the cotangent, when that counts, and the indices with their ranges that it is summed over
 Term = tuple[Leaf, Expr, list[Expr], Update]
@@ -58,8 +59,8 @@ def terms(update: Update, gradient: Access, active: Container[str], body: Body, 
         hit, count = winners(update, gradient.dtype, body, ties)
         share = gradient
         if count is not None:  # none counts where there are no terms, or a NaN is among them
-            among = where(compare("!=", count, literal(0, count.dtype)), divide(gradient, count))
-            share = _stored(update, "share", among, body)
+            among, held = (replace(read, subscripts=tuple(map(index, update.left))) for read in (count, gradient))
+            share = _stored(update, "share", where(compare("!=", among, literal(0, count.dtype)), divide(held, among)), body)
         for leaf, derivative in derivatives(update.value, active).items():
             term = multiply(share, derivative)
             conditions = []
@@ -87,7 +88,7 @@ def _quotient(value: Expr, reduction: Collection[str]) -> tuple[Expr, Expr | Non
 def _is_complete(update: Update, body: Body) -> bool:
     """Whether an update is a sum of floats, and all that its target holds."""
     only = sum(other.target == update.target for other in body.form.updates) == 1
-    return only and update.initialise and bool(update.reduction) and is_float(update.value.dtype)
+    return only and not update.targets and update.initialise and bool(update.reduction) and is_float(update.value.dtype)
 
 
 def _of_quotient(
@@ -108,19 +109,20 @@ def _of_quotient(
 
 def _stored(update: Update, stem: str, value: Expr, body: Body) -> Access:
     """What all terms of a reduction have in common, in a tensor of its own."""
-    name = body.new(f"{stem}_{update.target}", value.dtype, body.shapes[update.target])
-    body.add(name, update.left, "=", value, {index: update.ranges[index] for index in update.left})
-    return read(name, update.left, value.dtype)
+    shape = body.shapes[update.target]
+    name = body.new(f"{stem}_{update.target}", value.dtype, shape)
+    body.add(name, update.left, "=", value, {one: (number(0), extent) for one, extent in zip(update.left, shape)})
+    return Access(name, update.places, dtype=value.dtype)
 
 
-def winners(update: Update, dtype: str, body: Body, ties: str) -> tuple[Expr, Expr | None]:
+def winners(update: Update, dtype: str, body: Body, ties: str) -> tuple[Expr, Access | None]:
     """Whether an element of a ``max`` or ``min`` counts, and among how many; None for one."""
     hit = compare("==", update.value, body.own(update))
     shape = body.shapes[update.target]
     if ties == "even":
         count = body.new(f"n_{update.target}", dtype, shape)
-        body.add(count, update.left, "+=!", where(hit, literal(1, dtype)), update.ranges)
-        return hit, read(count, update.left, dtype)
+        body.add(count, update.left, "+=!", where(hit, literal(1, dtype)), update.ranges, update.targets)
+        return hit, Access(count, update.places, dtype=dtype)
     first = body.new(f"first_{update.target}", "int32", shape)
     place: polynomial.Value = 0
     for name in update.reduction:
@@ -128,8 +130,8 @@ def winners(update: Update, dtype: str, body: Body, ties: str) -> tuple[Expr, Ex
         place = place * (upper - lower) + (polynomial.atom(index(name)) - lower)
     position = polynomial.expression(place)
     otherwise = Const(GREATEST, dtype="int32")
-    body.add(first, update.left, "min=!", Select(hit, position, otherwise, dtype="int32"), update.ranges)
-    return compare("==", read(first, update.left, "int32"), position), None
+    body.add(first, update.left, "min=!", Select(hit, position, otherwise, dtype="int32"), update.ranges, update.targets)
+    return compare("==", Access(first, update.places, dtype="int32"), position), None
 
 
 def others(update: Update, dtype: str, body: Body, differentiable: bool) -> Expr:
@@ -139,9 +141,11 @@ def others(update: Update, dtype: str, body: Body, differentiable: bool) -> Expr
 
 def _others(update: Update, body: Body) -> Expr:
     """The product of all factors but one, at each of them."""
-    left, dtype = list(update.left), body.dtypes[update.target]
+    dtype = body.dtypes[update.target]
+    kept = {name: extent for name, extent in zip(update.left, body.shapes[update.target]) if name not in update.targets}
+    left, shape, alike = list(kept), list(kept.values()), dict[str, Expr]()
     differs: Expr | None = None
-    ranges, place, shape = dict(update.ranges), [], [*body.shapes[update.target]]
+    ranges, place = dict(update.ranges), list[Expr](map(index, kept))
     for name in update.reduction:
         low, high = map(integer_of, update.ranges[name])
         other = body.names.index(f"{name}_", {*left, *update.ranges})
@@ -149,15 +153,19 @@ def _others(update: Update, body: Body) -> Expr:
         here = polynomial.expression(polynomial.atom(index(other)) + low)
         apart = compare("!=", index(name), here)
         differs = apart if differs is None else either(differs, apart)
+        alike[name] = here
         ranges[other] = number(0), extent
         place.append(polynomial.expression(polynomial.atom(index(name)) - low))
         left.append(other)
         shape.append(extent)
-    assert differs is not None  # without a reduction index the normal form has `=`
+    if differs is None:  # every element has one factor
+        return literal(1, dtype)
+    same = [compare("==", target, with_indices(target, alike)) for target in update.targets.values()]  # of one element
+    differs = conjunction(differs, *same)
     tensor = body.new(f"others_{update.target}", dtype, tuple(shape))
     ordered = {name: ranges[name] for name in (*left, *update.reduction)}
     body.add(tensor, left, "*=!", Select(differs, update.value, literal(1, dtype), dtype=dtype), ordered)
-    return Access(tensor, (*map(index, update.left), *place), dtype=dtype)
+    return Access(tensor, tuple(place), dtype=dtype)
 
 
 def _by_zeros(update: Update, dtype: str, body: Body) -> Expr:
@@ -166,9 +174,9 @@ def _by_zeros(update: Update, dtype: str, body: Body) -> Expr:
     zeros, rest = body.new(f"zeros_{update.target}", dtype, shape), body.new(f"rest_{update.target}", value.dtype, shape)
     one, nothing = literal(1, value.dtype), literal(0, value.dtype)
     is_zero = compare("==", value, nothing)
-    body.add(zeros, update.left, "+=!", where(is_zero, literal(1, dtype)), update.ranges)
-    body.add(rest, update.left, "*=!", Select(is_zero, one, value, dtype=value.dtype), update.ranges)
-    count, product = read(zeros, update.left, dtype), read(rest, update.left, value.dtype)
+    body.add(zeros, update.left, "+=!", where(is_zero, literal(1, dtype)), update.ranges, update.targets)
+    body.add(rest, update.left, "*=!", Select(is_zero, one, value, dtype=value.dtype), update.ranges, update.targets)
+    count, product = Access(zeros, update.places, dtype=dtype), Access(rest, update.places, dtype=value.dtype)
     among = where(compare("==", count, literal(1, dtype)), product)
     without = where(compare("==", count, literal(0, dtype)), divide(product, value))
     return select(is_zero, among, without)

@@ -63,6 +63,8 @@ def _of_update(update: Update, changes: _Changes) -> tuple[float, float, tuple[i
     change = _of(update.value, changes)
     if change.is_none:
         return None
+    if update.targets:
+        raise _OtherChange
     if update.operator == "*=" or accumulates or (update.operator == "+=" and change.offset):
         raise _OtherChange
     if update.operator in ("max=", "min=") and change.rate:

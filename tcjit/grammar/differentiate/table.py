@@ -36,21 +36,17 @@ _ROOT_PI = math.sqrt(math.pi)
 def partials(function: str, args: tuple[Expr, ...], value: Expr) -> tuple[Expr, ...]:
     """The derivative of a call by each of its arguments; ``value`` is the call itself, or what stores it.
 
-    Raises CheckError for a function that has none.
     """
-    if function in _WITHOUT:
-        raise CheckError(
-            f"`{function}` has no derivative in the language",
-            where=value.where or next((arg.where for arg in args if arg.where), None),
-            hint=f"{_WITHOUT[function]}, or leave what depends on it out of the parameters that are differentiated",
-        )
     return RULES[function](args, value)
 
 
-_WITHOUT = {
-    "lgamma": "its derivative, the digamma function, is no built-in: pass it in as a tensor",
-    "tgamma": "its derivative needs the digamma function, which is no built-in: pass that in as a tensor",
-}
+def refuse_order(expr: Call) -> None:
+    """Raises CheckError: there is no derivative of ``polygamma`` by its order."""
+    raise CheckError(
+        "`polygamma` has no derivative by its order",
+        where=expr.where or next((arg.where for arg in expr.args if arg.where), None),
+        hint="an order that depends on nothing that is differentiated",
+    )
 
 
 def _number(value: float, like: Expr) -> Const:
@@ -227,6 +223,10 @@ RULES: dict[str, _Rule] = {
     "normcdf": _scaled(1 / math.sqrt(2 * math.pi), _gaussian(-0.5)),
     "normcdfinv": _scaled(math.sqrt(2 * math.pi), _gaussian_of_value(0.5)),
     "sigmoid": _unary(lambda x, y: multiply(y, _one_minus(y))),
+    "lgamma": _unary(_of("digamma")),
+    "tgamma": _unary(lambda x, y: multiply(y, call("digamma", x))),
+    "digamma": _unary(lambda x, y: call("polygamma", _number(1, x), x)),
+    "polygamma": lambda args, y: (_number(0, y), call("polygamma", add(args[0], _number(1, y)), args[1])),
     "j0": _scaled(-1, _of("j1")),
     "y0": _scaled(-1, _of("y1")),
     "j1": _at_zero(0.5, lambda x, y: subtract(call("j0", x), divide(y, x))),

@@ -113,5 +113,8 @@ class _Forward:
             if started:
                 return
             operator = "="
+            if update.targets:
+                body.zero(name)
+                return
         ranges = {i: ends for i, ends in update.ranges.items() if operator != "=" or i in update.left}
-        body.add(name, update.left, operator, convert(value, body.dtypes[name]), ranges)
+        body.add(name, update.left, operator, convert(value, body.dtypes[name]), ranges, update.targets)

@@ -11,6 +11,7 @@ from tcjit.grammar.ast import Access, Binary, Cast, Const, Def, Expr, Scalar, Se
 from tcjit.grammar.differentiate.box import positive_scalars
 from tcjit.grammar.differentiate.simplify import FALSE, TRUE
 from tcjit.grammar.dtypes import DTYPES, converted
+from tcjit.grammar.extents import dims
 from tcjit.grammar.infer import infer
 from tcjit.grammar.polynomial import ZeroDivisor, names
 from tcjit.grammar.specialised import is_affine_comparison
@@ -55,7 +56,7 @@ def _numbered(definition: Def, values: Mapping[str, int]) -> Def:
     def statement(old: Statement) -> Statement:
         value = number(old.value)
         used = names(value)
-        for expr in old.exists:
+        for expr in (*old.exists, *old.subscripts):
             used.update(names(expr))
         if any(name not in used for name in old.reduction):
             raise CheckError("an index has a range and no use", where=old.where, hint="another value")
@@ -66,12 +67,12 @@ def _numbered(definition: Def, values: Mapping[str, int]) -> Def:
             clauses=tuple(replace(clause, lower=number(clause.lower), upper=number(clause.upper)) for clause in old.clauses),
             exists=tuple(map(number, old.exists)),
             domain=(),
+            extents=tuple(extent and number(extent) for extent in old.extents),
         )
 
-    params = tuple(
-        replace(p, dims=tuple(known.get(dim, dim) if isinstance(dim, str) else dim for dim in p.dims)) for p in definition.params
-    )
-    tensors = tuple(replace(t, shape=tuple(map(number, t.shape)) if t.role == "input" else ()) for t in definition.tensors)
+    inputs = {t.name: tuple(_arithmetic(number(extent)) for extent in t.shape) for t in definition.tensors if t.role == "input"}
+    tensors = tuple(replace(t, shape=inputs.get(t.name, ())) for t in definition.tensors)
+    params = tuple(replace(p, dims=dims(inputs[p.name])) if p.dims else p for p in definition.params)
     agreements = tuple(replace(a, left=number(a.left), right=number(a.right)) for a in definition.agreements)
     sizes = tuple(name for name in definition.sizes if name not in known)
     return replace(

@@ -10,10 +10,10 @@ from dataclasses import replace
 from tcjit.errors import TCError
 from tcjit.grammar import polynomial
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Param, RangeClause, Select, Size, Statement, Unary
-from tcjit.grammar.differentiate.names import FreeNames
 from tcjit.grammar.differentiate.normalise import NormalForm, Update
-from tcjit.grammar.differentiate.simplify import index, integer_of
+from tcjit.grammar.differentiate.simplify import integer_of
 from tcjit.grammar.expressions import DEFAULTS
+from tcjit.grammar.extents import dims
 from tcjit.grammar.polynomial import NOTHING, Value, ZeroDivisor
 from tcjit.grammar.printer import show
 from tcjit.grammar.ranges import analyse, solve
@@ -26,10 +26,10 @@ Statements = tuple[Statement, ...]
 
 def statements(params: Sequence[Param], updates: Iterable[Update], shapes: Mapping[str, Shape]) -> Statements:
     """The statements, each with the ranges that inference would not find; ``shapes`` are those of what the updates write."""
-    known = {p.name: tuple(_extent(dim) for dim in p.dims) for p in params if p.dims}
+    known = {p.name: tuple(map(integer_of, shapes[p.name])) for p in params if p.dims}
     made = []
     for update in updates:
-        made.append(_statement(update, known))
+        made.append(_statement(update, known, shapes[update.target]))
         known.setdefault(update.target, tuple(integer_of(extent) for extent in shapes[update.target]))
     return tuple(made)
 
@@ -73,19 +73,14 @@ def normal_text(form: NormalForm) -> str:
     }
     """
     definition = form.definition
-    params = [*definition.params, *(parameter(n, form.dtypes[n], form.shapes[n], form.names) for n in form.initial.values())]
+    params = [*definition.params, *(parameter(n, form.dtypes[n], form.shapes[n]) for n in form.initial.values())]
     body = statements(params, form.updates, form.shapes)
     return write(definition.name, params, definition.returns, body, form.dtypes, form.shapes)
 
 
-def parameter(name: str, dtype: str, shape: Shape, names: FreeNames) -> Param:
-    """A tensor as a parameter; an extent that is an expression becomes a size of its own, ``X_0``."""
-    dims = (dimension(extent) for extent in shape)
-    return Param(name, dtype, tuple(names.tensor(f"{name}_{position}") if dim is None else dim for position, dim in enumerate(dims)))
-
-
-def _extent(dim: str | int) -> Value:
-    return dim if isinstance(dim, int) else polynomial.atom(Size(dim, dtype="int64"))
+def parameter(name: str, dtype: str, shape: Shape) -> Param:
+    """A tensor as a parameter."""
+    return Param(name, dtype, dims([polynomial.expression(integer_of(extent)) for extent in shape]))
 
 
 def _return(name: str, dtype: str, shape: Shape, sizes: Container[str | int]) -> str:
@@ -99,14 +94,15 @@ def _return(name: str, dtype: str, shape: Shape, sizes: Container[str | int]) ->
 # ---------------------------------------------------------------- ranges
 
 
-def _statement(update: Update, known: Mapping[str, tuple[Value, ...]]) -> Statement:
+def _statement(update: Update, known: Mapping[str, tuple[Value, ...]], shape: Shape) -> Statement:
     """The statement with no more ranges than it needs."""
-    left = tuple(map(index, update.left))
+    given = update.target not in known and bool(update.targets)  # what data pick has its extent from the text
+    extents = tuple(polynomial.expression(integer_of(e)) if name in update.targets else None for name, e in zip(update.left, shape))
     value = _typed(update.value)
     clauses = {i: RangeClause(i, *_bounds(*ends)) for i, ends in update.ranges.items()}
-    full = Statement(
-        update.target, left, update.operator, update.initialise, value, "", update.reduction, tuple(clauses.values()), update.exists
-    )
+    left, ranges = update.places, tuple(clauses.values())
+    full = Statement(update.target, left, update.operator, update.initialise, value, "", update.reduction, ranges, update.exists)
+    full = replace(full, extents=extents) if given else full
     wanted = {i: (integer_of(lower), integer_of(upper)) for i, (lower, upper) in update.ranges.items()}
     bare = replace(full, clauses=())
     if _finds(bare, known, wanted):

@@ -17,7 +17,7 @@ from tcjit.mapping.equality import Equality, equality, reads_inside, verify_equa
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.passes.chunk_reductions import CPU_CHUNKS, LEAST_CHUNKS, WORTH_CHUNKS, in_chunks
 from tcjit.mapping.passes.schedule_scatter import BLOCK
-from tcjit.mapping.reduction import identity
+from tcjit.mapping.reduction import identity, leaves_any
 from tcjit.mapping.verify_assignments import verify_assignments
 
 LEAST = 2  # results along the dimension that pay for a scatter
@@ -41,9 +41,10 @@ def scatter_reductions(before: Assignments, machine: Machine, prove: bool) -> As
                 _verify_chunks(before, whole, (a, *combine), temporaries)
         if prove:
             verify_equality(before, a, found)
-        assert a.start is not None
-        start = replace(a, operator="=", value=a.start, bounds=a.results, reduction=(), start=None, constraints=())
-        return [start, _update(a, found), *combine]
+        start = []
+        if a.start is not None:
+            start = [replace(a, operator="=", value=a.start, bounds=a.results, reduction=(), start=None, constraints=())]
+        return [*start, _picked_again(before, _update(a, found), prove), *combine]
 
     return rewrite(before, visit)
 
@@ -51,13 +52,15 @@ def scatter_reductions(before: Assignments, machine: Machine, prove: bool) -> As
 def _picked(before: Assignments, a: Assignment, temporaries: Temporaries) -> Equality | None:
     """The comparison with data that picks a result of each term, where a scatter pays."""
     dtype = temporaries.tensors[a.tensor].dtype
-    if not a.reduction or a.empty or a.constraints or a.start != identity(a.operator, dtype) or a.value.dtype != dtype:
+    if not a.reduction or a.empty or a.constraints or a.value.dtype != dtype:
         return None
     if not all(isinstance(sub, Index) for sub in a.subscripts) or a.tensor in a.inputs:
         return None
     for index in (name for name, lower, upper in a.results if upper - lower >= LEAST):
         found = equality(a, index, before.values)
-        if found is not None and (not found.reordered or reads_inside(before, _update(a, found))):
+        if found is None or not (a.start == identity(a.operator, dtype) or leaves_any(found.identity, a.operator)):
+            continue
+        if not found.reordered or reads_inside(before, _update(a, found)):
             return found
     return None
 
@@ -88,7 +91,23 @@ def _update(a: Assignment, e: Equality) -> Assignment:
     """The reduction as one of ``index == data ? term : identity``."""
     picked = Binary("==", Index(e.index, dtype="int64"), _at(a, e), dtype="bool")
     value = Select(picked, where(e.after, e.term, e.identity), e.identity, dtype=e.term.dtype)
-    return replace(a, value=value, start=None, scatter=e.index)
+    return replace(a, value=value, start=None, scatter=(e.index,))
+
+
+def _picked_again(before: Assignments, a: Assignment, prove: bool) -> Assignment:
+    """A scatter along all dimensions of the results that its terms are compared with."""
+    value = a.value
+    assert isinstance(value, Select)
+    inner = replace(a, value=value.then, scatter=())
+    for index in (name for name, lower, upper in a.results if upper - lower >= LEAST and name not in a.scatter):
+        found = equality(inner, index, before.values)
+        if found is None or found.reordered or found.identity != value.other:
+            continue
+        if prove:
+            verify_equality(before, inner, found)
+        again = _picked_again(before, _update(inner, found), prove)
+        return replace(a, value=replace(value, then=again.value), scatter=(*a.scatter, *again.scatter))
+    return a
 
 
 def _at(a: Assignment, e: Equality) -> Expr:

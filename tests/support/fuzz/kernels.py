@@ -1,6 +1,7 @@
 """Random kernels of the kinds that a GPU's mapping distinguishes, with extents that make tiles, partial tiles and several steps.
 
-``draw(rng)`` gives a valid case: a contraction, a convolution, rows, columns, a transposition, a gather, windows, or a chain of two.
+``draw(rng)`` gives a valid case: a contraction, a convolution, rows, columns, a transposition, a gather, a scatter, windows, or a chain
+of two.
 ``mixed(rng)`` gives one whose tensors and values have types of their own. ``device(rng)`` gives changes to a device that let even small
 problems have large tiles, or none.
 """
@@ -374,6 +375,37 @@ def _gather(k: _Kernel) -> bool:
     return True
 
 
+def _scatter(k: _Kernel) -> bool:
+    """Results that data pick: counts, sums and extremes of rows, with batches, of pairs of indices."""
+    rng = k.rng
+    k.size("V", (1, 3, 9, 50, 200))
+    k.size("B", (1, 2, 7, 33, 64))
+    k.size("L", (1, 2, 5, 17))
+    k.size("D", (1, 3, 16, 33, 65, 130))
+    if not k.fits("B", "L", "D"):
+        return False
+    k.tensor("I", "B", "L", dtype=rng.choice(("int32", "int64", "int16")), below=k.sizes["V"])
+    k.tensor("X", "B", "L", "D")
+    k.tensor("G", "V", "D")
+    operator = rng.choice(("+", "+", "max", "min"))
+    kind = rng.choice(("rows", "counts", "batch", "last", "pairs", "updated"))
+    if kind == "rows":
+        k.body.append(f"Y(I(b, l), d) {k.operator(operator)} X(b, l, d) where I(b, l) in 0:V")
+        k.epilogue(["v", "d"], "d")
+    elif kind == "counts":
+        k.body += ["C(I(b, l)) +=! 1 where I(b, l) in 0:V", "Y(v, d) = G(v, d) * C(v)"]
+    elif kind == "batch":
+        k.body.append(f"Y(b, I(b, l), d) {k.operator(operator)} X(b, l, d) where I(b, l) in 0:V")
+    elif kind == "last":
+        k.body.append(f"Y(b, I(b, l)) {k.operator(operator)} X(b, l, d) where I(b, l) in 0:V")
+    elif kind == "pairs":
+        k.tensor("J", "L", dtype="int64", below=3)
+        k.body.append(f"Y(J(l), I(b, l)) {k.operator(operator)} X(b, l, d) where I(b, l) in 0:V, J(l) in 0:3")
+    else:
+        k.body += ["Y(v, d) = G(v, d)", f"Y(I(b, l), d) {operator}= X(b, l, d)"]
+    return True
+
+
 def _windows(k: _Kernel) -> bool:
     rng = k.rng
     k.size("N", (1, 2, 5, 16))
@@ -466,6 +498,6 @@ def _pointwise(k: _Kernel) -> bool:
 
 
 FAMILIES: tuple[Callable[[_Kernel], bool], ...] = (
-    _contraction, _contraction, _atoms, _convolution, _convolution, _rows, _rows, _columns, _transposition, _gather, _windows, _chain,
-    _pointwise,
+    _contraction, _contraction, _atoms, _convolution, _convolution, _rows, _rows, _columns, _transposition, _gather, _scatter, _windows,
+    _chain, _pointwise,
 )  # fmt: skip

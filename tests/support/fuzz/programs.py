@@ -136,12 +136,13 @@ class _Statement:
         reduction = self._reduction(left)
         operator = self._operator(dtype, again, bool(reduction))
         target = again.name if again else scope.new_name("Y")
-        own = f"{target}({', '.join(i.name for i in left)})"
-        readable_self = again is not None and not reduction and not operator.endswith("!")
+        picked = self._picked(left, reduction, operator)
+        own = f"{target}({', '.join(picked.get(i.name, i.name) for i in left)})"
+        readable_self = again is not None and not reduction and not picked and not operator.endswith("!")
         annotation = self._annotation(dtype, left) if again is None and all(i.upper for i in left) and rng.random() < 0.15 else None
         inner = self._dtype() if annotation and not scope.exact else dtype
 
-        expressions = Expressions(scope, [*left, *reduction], forbidden=target)
+        expressions = Expressions(scope, [*(i for i in left if i.name not in picked), *reduction], forbidden=target)
         anchors = [*expressions.anchors()]
         clauses = [expressions.range_clause(i) for i in expressions.indices if i.ranged]
         depth = rng.choice((0, 1, 1, 2, 2, 3))
@@ -154,6 +155,8 @@ class _Statement:
         if readable_self and again is not None:
             value = expressions.joined(value, (again.dtype, own), inner)
         clauses += expressions.clauses
+        if again is None and not (annotation and rng.random() < 0.7):
+            clauses += [f"{picked[i.name]} in 0:{scope.extent_text(i.upper)}" for i in left if i.name in picked]
         rng.shuffle(clauses)  # lets keep to one: any order will do
         if rng.random() < 0.05 and expressions.plain_reads:
             clauses.append(f"exists {rng.choice(expressions.plain_reads)}")
@@ -203,6 +206,24 @@ class _Statement:
                 made[position] = replace(index, lower=rng.randint(1, index.upper - 1))
         self._shrink(left, made)
         return made
+
+    def _picked(self, left: list[Idx], reduction: list[Idx], operator: str) -> dict[str, str]:
+        """Subscripts of the left side that read an integer tensor, in the place of indices that run over all of their dimension."""
+        rng, picked = self.rng, dict[str, str]()
+        if operator == "=" or rng.random() < 0.75:
+            return picked
+        chosen = [i for i in left if i.lower == 0 < i.upper and not (i.known and i.ranged) and rng.random() < 0.6]
+        others = [i for i in (*left, *reduction) if i not in chosen]
+        for index in chosen if others else ():
+            dtype = rng.choice(("int32", "int64", "int64", "uint8", "int16"))
+            low, high = (-1, index.upper) if self.scope.faults == "gather" and not dtype.startswith("u") else (0, index.upper - 1)
+            at = rng.sample(others, min(len(others), rng.choice((1, 1, 2))))
+            fill = Fill(dtype, "small", rng.getrandbits(32), low, high)
+            table = self.scope.input(dtype, tuple(i.last + 1 if i.upper else 0 for i in at), fill=fill, indexing=True)
+            picked[index.name] = f"{table}({', '.join(i.name for i in at)})"
+            if rng.random() < 0.2 and not self.scope.faults:
+                picked[index.name] = f"({picked[index.name]} + {rng.choice(others).name}) % {index.upper}"
+        return picked
 
     def _shrink(self, left: list[Idx], reduction: list[Idx]) -> None:
         """Keep to the work allowed; the extents of a tensor that is there stay, so reductions go first."""

@@ -7,10 +7,10 @@ from dataclasses import replace
 from support.cases import Case, Fill
 from support.fuzz.options import nearer
 from tcjit.errors import TCError
-from tcjit.grammar.ast import Apply, Assign, CallDef, Expr, Name, Number, RangeClause, Return, SurfaceDef
+from tcjit.grammar.ast import Apply, Assign, CallDef, ExistsClause, Expr, LetClause, Name, Number, Return, SurfaceDef
 from tcjit.grammar.parse import parse
 from tcjit.grammar.printer import show
-from tcjit.grammar.walk import children, rebuild, walk
+from tcjit.grammar.walk import children, operands, rebuild, walk
 
 EXTENTS = (0, 1, 2, 3, 5)
 
@@ -108,22 +108,21 @@ def _expressions(statement: Assign | CallDef) -> Iterator[Expr]:
     if isinstance(statement, CallDef):
         yield from statement.args
         return
+    yield from statement.subscripts
     yield statement.value
     for clause in statement.clauses:
-        yield from (clause.lower, clause.upper) if isinstance(clause, RangeClause) else (clause.value,)
+        yield from operands(clause)
 
 
 def _statements(statement: Assign) -> Iterator[Assign]:
     for position in range(len(statement.clauses)):
         yield replace(statement, clauses=statement.clauses[:position] + statement.clauses[position + 1 :])
-    if statement.indices:
-        for position in range(len(statement.indices)):
-            kept = statement.indices[:position] + statement.indices[position + 1 :]
-            yield replace(statement, indices=kept, index_where=())
+    for position in range(len(statement.subscripts)):
+        yield replace(statement, subscripts=statement.subscripts[:position] + statement.subscripts[position + 1 :])
     for smaller in _simpler(statement.value):
         yield replace(statement, value=smaller)
     for position, clause in enumerate(statement.clauses):
-        if not isinstance(clause, RangeClause):
+        if isinstance(clause, LetClause | ExistsClause):
             for smaller in _simpler(clause.value):
                 changed = replace(clause, value=smaller)
                 yield replace(statement, clauses=(*statement.clauses[:position], changed, *statement.clauses[position + 1 :]))

@@ -1,0 +1,226 @@
+"""Programs whose left side reads tensors, against the reference: sums, counts and extremes of what data pick, at their edges.
+
+Modules: grammar.targets mapping.extract mapping.passes.scatter_reductions mapping.passes.schedule_scatter
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from support.cases import Case, Fill
+from support.rings.cuda_host import COMPILER
+from support.rings.cuda_target import TARGET
+from support.run import assert_right, tensor
+
+import tcjit
+from tcjit.errors import GatherError, ShapeError
+from tcjit.grammar.parse import parse
+from tcjit.mapping.passes import parallelise
+
+SIZES = {"N": 50, "D": 33, "V": 6, "B": 3, "M": 7}
+
+
+def case(text: str, kind: str = "int64", dtype: str = "float32", faults: str = "", **options: object) -> Case:
+    """``INT`` and ``VALUE`` are the types of indices and values; the dims of a parameter say its shape."""
+    text = text.replace("INT", kind).replace("VALUE", dtype)
+    shapes, fills = {}, {}
+    for number, param in enumerate(parse(text)[-1].params):
+        name, values = param.name, "special" if "float" in param.dtype else "small"
+        shapes[name] = tuple(SIZES[dim] if isinstance(dim, str) else dim for dim in param.dims)
+        fills[name] = Fill(param.dtype, values, number, -3, 4)
+        if name in ("I", "J"):
+            fills[name] = Fill(param.dtype, "small", number, 0, SIZES["V"] - (not faults))
+    return Case(text, shapes, fills, faults=faults, **options)  # type: ignore[arg-type]
+
+
+SUMS = "def f(INT(N) I, VALUE(N,D) X, int8(V) L) -> (VALUE(V,D) O) { O(I(n), d) +=! X(n, d) }"
+COUNTS = "def f(INT(N) I, int8(V) L) -> (int32(V) O) { O(I(n)) +=! 1 }"
+UPDATED = "def f(INT(N) I, VALUE(N,D) X, VALUE(V) L) -> (O) { O(v,d) = L(v) where d in 0:D O(I(n), d) += X(n,d) }"
+SCATTERS: dict[str, Case] = {
+    "sums": case(SUMS),
+    "sums of halves": case(SUMS, dtype="float16"),
+    "sums of bfloat16": case(SUMS, dtype="bfloat16"),
+    "sums of double": case(SUMS, dtype="float64"),
+    "sums of int8": case(SUMS, dtype="int8"),
+    "products": case(SUMS.replace("+=!", "*=!")),
+    "minima": case(SUMS.replace("+=!", "min=!"), dtype="bfloat16"),
+    "maxima": case(SUMS.replace("+=!", "max=!"), dtype="float64"),
+    "maxima of int16": case(SUMS.replace("+=!", "max=!"), dtype="int16"),
+    "transposed": case("def f(INT(N) I, VALUE(N,D) X, int8(V) L) -> (O) { O(d, I(n)) +=! X(n, d) where I(n) in 0:V }"),
+    "a range in the text": case("def f(INT(N) I, VALUE(N,D) X) -> (O) { O(I(n), d) +=! X(n, d) where I(n) in 0:N - 44 }"),
+    "batches": case("def f(INT(B,N) I, VALUE(B,N,D) X, int8(V) L) -> (O) { O(b, I(b,n), d) +=! X(b, n, d) where I(b,n) in 0:V }"),
+    "sums of rows": case("def f(INT(N) I, VALUE(N,D) X, int8(V) L) -> (VALUE(V) O) { O(I(n)) +=! X(n, d) }"),
+    "counts": case(COUNTS),
+    "counts in a temporary": case(COUNTS.replace("(int32(V) O)", "(P)").replace("+=! 1 }", "+=! 1 where I(n) in 0:V P(v) = O(v) + 1 }")),
+    "counts of bool": case("def f(INT(N) I, bool(N) X, int8(V) L) -> (bool(V) O) { O(I(n)) +=! X(n) }"),
+    "two targets": case("def f(INT(N) I, INT(N) J, VALUE(N,D) X, int8(V) L) -> (VALUE(V,V,D) O) { O(I(n), J(n), d) +=! X(n, d) }"),
+    "one row of data twice": case("def f(INT(N) I, VALUE(N,D) X, int8(V) L) -> (VALUE(V,V) O) { O(I(n), I(N-1-n)) +=! X(n, d) }"),
+    "a target for each result": case("def f(INT(N) I, VALUE(N,D) X, int8(V) L) -> (VALUE(V,N,D) O) { O(I(n), n, d) +=! X(n, d) }"),
+    "arithmetic": case("def f(INT(N) I, VALUE(N,D) X, int8(V) L) -> (O) { O((I(n) + d) % 6) +=! X(n, d) where (I(n) + d) % 6 in 0:V }"),
+    "data of data": case("def f(INT(V) I, INT(N) J, VALUE(N,D) X, int8(V) L) -> (VALUE(V,D) O) { O(I(J(n)), d) +=! X(n, d) }"),
+    "under a condition": case(SUMS.replace("+=! X(n, d)", "+=! X(n, d) > 0.0 ? X(n, d) : 0.0")),
+    "of an expression": case(SUMS.replace("+=! X(n, d)", "+=! X(n, d) * X(n, 0) - n")),
+    "the index as a value": case("def f(INT(N) I, int8(V) L) -> (int32(V) O) { O(I(n)) max=! n * n }"),
+    "updated": case(UPDATED),
+    "updated halves": case(UPDATED, dtype="float16"),
+    "greater than before": case(UPDATED.replace("+=", "max=")),
+    "columns of a part": case(UPDATED.replace(" }", " where d in 2:9 }")),
+    "begun anew in a part": case(UPDATED.replace("+=", "+=!").replace(" }", " where d in 2:9 }")),
+    "what came in": case(SUMS.replace("+=!", "+="), initial={"O": Fill("float32", "special", 9)}),
+    "what came in, of halves": case(SUMS.replace("+=!", "+="), dtype="bfloat16", initial={"O": Fill("bfloat16", "special", 9)}),
+    "what reads it": case(SUMS.replace("(VALUE(V,D) O)", "(VALUE(V,D) O, S)").replace("}", " S(n) +=! O(I(n), d) * X(n, d) }")),
+    "a call": case(
+        "def g(int64(M) I, float32(M,D) X, float32(V) L) -> (float32(V,D) O) { O(I(n), d) +=! X(n, d) }\n"
+        "def f(int64(N) I, float32(N,D) X, float32(V) L) -> (O) { T = g(I, X, L) O(v,d) = T(v,d) * L(v) }"
+    ),
+    **{f"indices of {kind}": case(SUMS, kind=kind) for kind in ("int8", "uint8", "int32", "uint32", "uint64")},
+}
+SCATTERS["chunks of unequal length"] = replace(
+    case("def f(INT(N,B) I, VALUE(N,B,D) X, INT(B) J) -> (O) { O(J(b), I(n,b)) max=! X(n,b,d) where I(n,b) in 0:50, J(b) in 0:6 }"),
+    shapes={"I": (33, 2), "X": (33, 2, 65), "J": (2,)},
+)
+FAULTS: dict[str, Case] = {
+    "sums": case(SUMS, faults="gather"),
+    "counts": case(COUNTS, faults="gather"),
+    "two targets": case(
+        "def f(INT(N) I, INT(N) J, VALUE(N,D) X, int8(V) L) -> (VALUE(V,V,D) O) { O(I(n), J(n), d) +=! X(n, d) }", faults="gather"
+    ),
+    "a target for each result": case(
+        "def f(INT(N) I, VALUE(N,D) X, int8(V) L) -> (VALUE(V,N,D) O) { O(I(n), n, d) +=! X(n, d) }", faults="gather"
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Threads share even small loops."""
+    before = torch.get_num_threads()
+    monkeypatch.setattr(parallelise, "WORTH_THREADS", 1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", SCATTERS)
+def test_against_the_reference(name: str) -> None:
+    assert_right(SCATTERS[name], "cpu")
+
+
+@pytest.mark.parametrize("name", SCATTERS)
+def test_without_nests(name: str) -> None:
+    """Plain loops over all pairs of a term and an element."""
+    assert_right(replace(SCATTERS[name], options=tcjit.Options(vector_width=1)), "cpu")
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_targets_outside_are_errors(name: str) -> None:
+    assert_right(FAULTS[name], "cpu")
+    assert_right(replace(FAULTS[name], options=tcjit.Options(vector_width=1)), "cpu")
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("given", [*SCATTERS.values(), *FAULTS.values()], ids=[*SCATTERS, *(f"wrong {name}" for name in FAULTS)])
+def test_cuda_on_the_host(given: Case) -> None:
+    assert_right(given, TARGET)
+
+
+@pytest.mark.opencl
+@pytest.mark.parametrize("name", SCATTERS)
+def test_opencl(name: str) -> None:
+    from support.rings.opencl import assert_agrees, require
+
+    require("pocl")
+    assert_agrees(SCATTERS[name])
+
+
+@pytest.mark.opencl
+def test_opencl_raises() -> None:
+    from support.rings.opencl import require
+
+    require("pocl")
+    for given in FAULTS.values():
+        assert_right(given, "opencl")
+
+
+def tensors(given: Case) -> list[torch.Tensor]:
+    return [tensor(array, given.fills[name].dtype) for name, array in given.inputs().items()]
+
+
+@pytest.mark.parametrize("name", ["sums", "sums of halves", "counts", "two targets", "batches", "updated", "sums of rows"])
+def test_the_same_bits_for_any_number_of_threads(name: str) -> None:
+    arguments = tensors(SCATTERS[name])
+    kernel = tcjit.define(SCATTERS[name].text).f.compile(*arguments)
+    assert any("scatter along target" in line for line in kernel.resources["reductions"])
+    found = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        found.append(kernel(*arguments).view(torch.uint8).tolist())
+    assert found[0] == found[1] == found[2]
+
+
+def test_messages() -> None:
+    f = tcjit.define(SUMS.replace("INT", "int64").replace("VALUE", "float")).f
+    x, like = torch.ones(4, 3), torch.zeros(5, dtype=torch.int8)
+    for bad in (-1, 5, 1 << 40, -(1 << 63)):
+        with pytest.raises(GatherError, match="an index into O is outside of it") as caught:
+            f(torch.tensor([0, 1, bad, 2]), x, like)
+        assert caught.value.where is not None and caught.value.where.line_text[caught.value.where.column - 1 :].startswith("I(n), d)")
+        dropped = f(torch.tensor([0, 1, bad, 2]), x, like, unchecked=True)
+        assert dropped.sum() == 9 and dropped[:3].eq(1).all()
+    none = torch.zeros(0, dtype=torch.int8)
+    with pytest.raises(ShapeError, match="`I.n.` is outside of `O`, whose dimension 0 has no elements"):
+        f(torch.tensor([0, 1, 3, 2]), x, none)
+    assert f(torch.zeros(0, dtype=torch.int64), x[:0], none).shape == (0, 3)
+    assert f(torch.zeros(0, dtype=torch.int64), x[:0], like).eq(0).all()
+
+
+def test_arithmetic_that_wraps_is_outside() -> None:
+    text = "def f(int64(N) I, int8(V) L) -> (int32(V) O) { O(2 * I(n)) +=! 1 }"
+    for target in ("cpu", "reference"):
+        f = tcjit.define(text, target=target).f
+        assert f(torch.tensor([0, 1]), torch.zeros(3, dtype=torch.int8)).tolist() == [1, 0, 1]
+        with pytest.raises(GatherError):
+            f(torch.tensor([0, (1 << 63) - 1, -(1 << 63)]), torch.zeros(3, dtype=torch.int8))
+
+
+def test_what_no_term_goes_to_keeps_its_sign() -> None:
+    text = "def f(int64(N) I, float(N) X, float(V) L) -> (O) { O(v) = L(v) O(I(n)) += X(n) }"
+    given = torch.tensor([0, 0]), torch.tensor([1.0, 2.0]), torch.full((40,), -0.0)
+    for options in (None, tcjit.Options(vector_width=1)):
+        found = tcjit.define(text, options=options).f(*given)
+        assert found[0] == 3 and found[1:].signbit().all()
+
+
+@pytest.mark.parametrize("target", ["cpu"])
+def test_sizes_that_only_the_call_knows(target: str) -> None:
+    text = "def f(int64(N) I, float(N,D) X, float(V) L) -> (float(V,D) O) { O(I(n), d) +=! X(n, d) }"
+    sums = tcjit.define(text, target=target, dynamic=["N", "V", "D"]).f
+    for n, v, d in ((5, 9, 7), (100, 6, 70), (33, 64, 200)):
+        index, x = torch.randint(0, v, (n,)), torch.randint(-3, 4, (n, d)).float()
+        torch.testing.assert_close(sums(index, x, torch.zeros(v)), torch.zeros(v, d).index_add_(0, index, x), rtol=0, atol=0)
+        index[3] = v
+        with pytest.raises(GatherError):
+            sums(index, x, torch.zeros(v))
+    assert sums.compile(index, x, torch.zeros(64)).resources["reductions"] == ["O: scatter along target"]
+
+
+def test_what_gives_sizes_alone_is_not_kept() -> None:
+    f = tcjit.define("def f(int64(N) I, float(N,D) X, float(V) L) -> (float(V,D) O) { O(I(n), d) +=! X(n, d) * X(n, d) }").f
+    like, index = torch.zeros(4), torch.tensor([0, 1, 1])
+    x, gone = torch.ones(3, 2, requires_grad=True), weakref.ref(like)
+    result = f(index, x, like)
+    del like
+    assert gone() is None
+    result.sum().backward()
+    assert x.grad is not None and x.grad.eq(2).all()
+
+
+def test_a_batch_is_one_more_dimension() -> None:
+    f = tcjit.define("def f(int64(N) I, float(N,D) X, float(V) L) -> (float(V,D) O) { O(I(n), d) +=! X(n, d) }").f
+    index, x, like = torch.randint(0, 4, (2, 9)), torch.randint(-3, 4, (2, 9, 5)).float(), torch.zeros(4)
+    expected = torch.stack([f(i, y, like) for i, y in zip(index, x)])
+    assert torch.func.vmap(f, in_dims=(0, 0, None))(index, x, like).equal(expected)
+    assert torch.func.vmap(f, in_dims=(None, 0, None))(index[0], x, like)[0].equal(expected[0])
