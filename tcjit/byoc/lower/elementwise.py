@@ -306,6 +306,14 @@ def pair(call: NodeCall, name: str = "") -> Element:
     return formula(call, text, operands, 1 if integers else 10)
 
 
+@rule("xlogy", "special_xlogy")
+def product_with_logarithm(call: NodeCall) -> Element:
+    if not floating(call.dtype):
+        raise PartitionError(f"{call.node.op} of {call.dtype}")
+    text = "({1} != {1}) ? {1} : ({0} == 0.0) ? 0.0 : {0} * log({1})"
+    return formula(call, text, [operand(call, "self"), operand(call, "other")], 12)
+
+
 @rule("addcmul", "addcdiv")
 def fused_sum(call: NodeCall) -> Element:
     operands = [call.tensor("self"), call.tensor("tensor1"), call.tensor("tensor2"), call.number("value", 1)]
