@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from tcjit.byoc.annotate import supports
@@ -23,11 +24,12 @@ from tcjit.byoc.respecialise import guessed, lowered_again, tried
 from tcjit.byoc.spec import Spec, Unserved, fits, parse
 from tcjit.byoc.spec import spec as written
 from tcjit.errors import PartitionError, TCError
+from tcjit.grammar.ast import Param
 from tcjit.jit.autograd import requiring
 from tcjit.jit.call import Function
 from tcjit.jit.define import define
 from tcjit.jit.differentiation import adjoint_of
-from tcjit.runtime.tensors import plain_state
+from tcjit.runtime.tensors import TORCH, plain_state
 
 ENTRY = "fused"
 # Products of more operations than this are left to the vendor's library where that has better: instructions for 16-bit types, tensor cores,
@@ -158,6 +160,7 @@ class Runner:
         self._spec = spec
         self._ties, self._without_gradients = _ties(spec)
         self._kernels: dict[tuple[Any, ...], Function | str] = {}
+        self._adjoints: dict[tuple[Function, frozenset[str]], str] = {}  # by what requires gradients, why there is none
         self._single = len(spec["outputs"]) == 1
         self._numbers = tuple(place for place, each in enumerate(spec["inputs"]) if each["shape"] == [])
 
@@ -175,15 +178,31 @@ class Runner:
         """The same while gradients are recorded, whose adjoints are derived; Unserved where there are none."""
         if self._without_gradients:
             raise Unserved(self._without_gradients)
+        kernel = self._kernel(tensors)
+        why = self._without_adjoint(kernel, tensors)
+        if why:
+            raise Unserved(why)
         if plain_state():
             return self(tensors)
-        kernel, tensors = self._kernel(tensors), self._ranked(tensors)
-        try:
-            adjoint_of(kernel, requiring(kernel.signature, tensors), ())
-        except TCError as error:
-            raise Unserved(error.what) from error
+        tensors = self._ranked(tensors)
         found = kernel.operator_for(tensors)(tensors, (), False)  # what watches operators, or transforms them, sees this one
         return [found] if self._single else list(found)
+
+    def _without_adjoint(self, kernel: Function, tensors: Sequence[Tensor]) -> str:
+        """Why there is no adjoint by what requires gradients, or no kernel of it, which a backward could not mend any more."""
+        wrt = requiring(kernel.signature, tensors)
+        if (kernel, wrt) in self._adjoints:
+            return self._adjoints[kernel, wrt]
+        why = ""
+        try:
+            adjoint = adjoint_of(kernel, wrt, ())
+            function = adjoint.function if adjoint.saving is None else adjoint.saving.adjoint.function
+            if isinstance(function, Function) and tensors[0].device.type == "cpu":
+                function.compile(*map(_like, function.signature.params))
+        except TCError as error:
+            why = error.what.partition("\n")[0]
+        self._adjoints[kernel, wrt] = why
+        return why
 
     def _ranked(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         """Tensors without dimensions as such of one element."""
@@ -219,6 +238,12 @@ class Runner:
             return define(text, saved=saved, ties=self._ties)[ENTRY]
         except TCError as error:
             return error.what
+
+
+def _like(param: Param) -> Tensor | float:
+    """An argument of a parameter's extents, all of which are numbers in the text of a region."""
+    extents = [extent for extent in param.dims if isinstance(extent, int)]
+    return torch.empty(extents, dtype=TORCH[param.dtype], device="meta") if param.dims else 1.0
 
 
 supports(*RULES, backend="tcjit")(_verdict)
