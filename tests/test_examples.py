@@ -20,6 +20,10 @@ SAYS = {
     "def_calls": ["close to PyTorch: True", "out= was filled:  True"],
     "gpu": ['mark: "threads ', "rms_norm", "close to PyTorch: True", "agrees with the reference on ", "proved: True"],
     "tune_together": ["both ended well: True", "all tried before: True", "close to PyTorch: True"],
+    "physics": ["compiled gradients are those of eager: True", "below 0.01: True"],
+    "force_matching": ["forces are PyTorch's: True", "compiled gradients are those of eager: True", "the potential is found: True"],
+    "digits": ["the same curve: True", "above 0.9: True"],
+    "max_plus": ["gradients are PyTorch's: True", "numbers, fewer than 10240: True", "below 0.001: True"],
     "quickstart": ["tcjit", "for 500 of 500 images", "What the cache saves"],
 }
 

@@ -84,6 +84,10 @@ class Backend:
         """What runs a spec: from the region's inputs and constants, tensors, to its outputs."""
         raise PartitionError(f"backend {self.name} cannot run {spec.get('name')}", hint="give the backend a method `load(spec)`")
 
+    def without_gradients(self, spec: Mapping[str, Any]) -> str:
+        """Why what runs a spec does not record gradients, so that plain ATen does; empty where it does, by a method ``recorded``."""
+        return f"backend {self.name} has no gradients"
+
     def __repr__(self) -> str:
         return f"<backend {self.name}: {len(self.patterns)} patterns>"
 

@@ -5,12 +5,12 @@ rest. Sizes that change from call to call are unknown extents: a region is then 
 """
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
-from torch._decomp import get_decompositions
 from torch._dynamo import list_backends, register_backend
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
@@ -19,15 +19,14 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from tcjit.byoc.fx import FxAdapter
 from tcjit.byoc.partition_blocks import cut
+from tcjit.byoc.report import report
 from tcjit.byoc.runtime import served
 from tcjit.byoc.settings import PartitionConfig
 from tcjit.errors import PartitionError
 
+_log = logging.getLogger("tcjit")
 # those of torch.compile; they differ in CUDA graphs and in how long its own compiler searches, neither of which there is here
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-# gradients of single elements that ATen computes in one operation each, and kernels fuse as several
-_GRADIENTS = "threshold gelu silu sigmoid tanh elu hardtanh hardswish hardsigmoid leaky_relu softplus"
-GRADIENT_OPS = [getattr(torch.ops.aten, f"{name}_backward") for name in _GRADIENTS.split()]
 
 
 def compiled(
@@ -36,17 +35,12 @@ def compiled(
     """A backend of `torch.compile`. ``options`` are fields of ``PartitionConfig``; raises PartitionError for others."""
     config = _config(mode, options or {})
     compiler = aot_autograd(
-        fw_compiler=lambda graph, inputs: _cut(graph, config),
+        fw_compiler=lambda graph, inputs: _cut(graph, config, "forward"),
+        bw_compiler=lambda graph, inputs: _cut(graph, config, "backward"),
+        inference_compiler=lambda graph, inputs: _cut(graph, config, "inference"),
         partition_fn=min_cut_rematerialization_partition,
-        decompositions=get_decompositions(GRADIENT_OPS) if "tcjit" in config.serving() and _static(example_inputs) else {},
     )
     return compiler(module, example_inputs)
-
-
-def _static(inputs: Sequence[Any]) -> bool:
-    """Whether all sizes are known: what has others is not served by fused kernels, and then not worth taking apart."""
-    sizes = [size for each in inputs for size in (each.shape if isinstance(each, torch.Tensor) else (each,))]
-    return not any(isinstance(size, torch.SymInt) for size in sizes)
 
 
 def _config(mode: str | None, options: Mapping[str, Any]) -> PartitionConfig:
@@ -59,12 +53,16 @@ def _config(mode: str | None, options: Mapping[str, Any]) -> PartitionConfig:
     return PartitionConfig(**options)
 
 
-def _cut(graph: fx.GraphModule, config: PartitionConfig) -> Callable[..., Any]:
-    """What runs a graph of AOTAutograd: its regions without a way through the dispatcher, or the graph itself where it has none."""
+def _cut(graph: fx.GraphModule, config: PartitionConfig, kind: str) -> Callable[..., Any]:
+    """What runs a graph of AOTAutograd: its regions without a way through the dispatcher, or the graph itself where it has none. What is in
+    regions is logged, for INFO as a sum and for DEBUG operation by operation."""
     with unset_fake_temporarily():  # it is called while operations give fakes, and passes compute constants
         adapter = FxAdapter(graph)
         done = cut(adapter, config)
         made = adapter.realise(done.block) if done.regions else graph
+    if _log.isEnabledFor(logging.INFO):
+        said = report(done, {}, [])
+        _log.info("%s graph: %s", kind, said if _log.isEnabledFor(logging.DEBUG) else said.partition("\n\n")[0])
     assert isinstance(made, fx.GraphModule), "a graph became no graph"
     if done.regions:
         for node in made.graph.nodes:

@@ -13,9 +13,10 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from tcjit import notebook
-from tcjit.byoc import containers, torchscript
+from tcjit.byoc import containers, torchscript, vendor_gradients
 from tcjit.byoc.adapter import Adapter
 from tcjit.byoc.archive import first_line
+from tcjit.byoc.backends import find
 from tcjit.byoc.calling import Calling, Dynamic, Inputs, calling_of, dimensions, inputs_of, refused, shapes_of
 from tcjit.byoc.diagram import picture
 from tcjit.byoc.export import ExportResult, export
@@ -24,10 +25,10 @@ from tcjit.byoc.infer import unreported
 from tcjit.byoc.manifest import MANIFEST, WHOLE
 from tcjit.byoc.partition_blocks import Partitioning, cut
 from tcjit.byoc.report import Coverage, coverage, report, rows
-from tcjit.byoc.runtime import GRADIENTS
 from tcjit.byoc.script_file import failing
 from tcjit.byoc.select_variant import Variant, estimated, fastest, independent_copy, runnable
 from tcjit.byoc.settings import PartitionConfig
+from tcjit.byoc.spec import parse
 from tcjit.byoc.static_call import static_call
 from tcjit.checked import PATH, checked
 from tcjit.errors import PartitionError
@@ -63,6 +64,7 @@ class PartitionedModule(torch.nn.Module):
         self._calling = calling_of(made) if model is None else calling
         self.model = runnable(made) if model is None and made is not None else model
         self._static = static_call(made, self.model)
+        self._fused = any(row.get("backend") == "vendor" for row in self._manifest["rows"])
         self.training = bool(self._manifest["training"])
 
     def __repr__(self) -> str:
@@ -81,6 +83,8 @@ class PartitionedModule(torch.nn.Module):
             found = self._static(args)
             if found is not NotImplemented:
                 return found
+        if self._fused and torch.is_grad_enabled():
+            vendor_gradients.register()
         if self.model is None:
             raise PartitionError("a dry run makes no model to be called", hint="leave dry_run=True away")
         if self._calling is None:
@@ -242,10 +246,15 @@ def _manifest(way: Variant, training: bool) -> dict[str, Any]:
 
 
 def _notes(way: Variant) -> list[str]:
-    """What the user of a model must know to have its regions run."""
-    held = [value for region in way.cut.regions if region.name in way.cut.specs for value in region.constants]
-    training = [value.name for value in held if way.adapter.read(value).requires_grad]
-    return [f"gradients: %{training[0]} trains, and {GRADIENTS}"] if training else []
+    """Which regions whose constants train run in plain ATen then."""
+    notes = []
+    for region in way.cut.regions:
+        training = [value.name for value in region.constants if way.adapter.read(value).requires_grad]
+        if region.name in way.cut.specs and training:
+            why = find(region.backend).without_gradients(parse(way.cut.specs[region.name]))
+            if why:
+                notes.append(f"gradients: %{training[0]} trains, and while gradients are recorded, {region.name} runs in plain ATen: {why}")
+    return notes
 
 
 def opener(model: Model, inputs: Inputs, dynamic: Dynamic = None) -> Callable[[], Adapter]:

@@ -1,7 +1,7 @@
 """The operator ``tcjit::call(str spec, Tensor[] inputs) -> Tensor[]`` that stands for a region in a model, known once this is imported.
 
-The backend's runner serves it where it can. In plain ATen it runs where the runner says `Unserved`, where gradients are recorded, so that
-they are those of the model as it was, and where tensors have no data. It costs about 3 us, so nothing here is done twice.
+The backend's runner serves it where it can. While gradients are recorded, the runner's method ``recorded`` does, if it has one. In plain
+ATen it runs where these say `Unserved`, under autocast, and where tensors have no data. It costs about 3 us, so nothing here is done twice.
 """
 from __future__ import annotations
 
@@ -31,11 +31,7 @@ _LOADED: dict[str, tuple[Spec, Runner]] = {}
 _RUNNERS: dict[str, Runner] = {}
 _PLANS: dict[str, Callable[[Sequence[Tensor]], list[Tensor]]] = {}
 _LOCK = RLock()
-_TOLD: list[bool] = []
-GRADIENTS = (
-    "while gradients are recorded, regions run in plain ATen: call the model under torch.no_grad(), or partition it after "
-    "requires_grad_(False); torch.compile(model, backend='tcjit') has regions for gradients as well"
-)
+_TOLD: dict[str, None] = {}  # why regions were not run by their backends
 _modes = torch._C._len_torch_dispatch_stack
 _autocast = torch._C._is_any_autocast_enabled
 
@@ -74,20 +70,35 @@ def _with_gradients(spec: str, inputs: list[Tensor]) -> list[Tensor]:
 
 
 def _aside(spec: str, inputs: list[Tensor]) -> list[Tensor]:
-    """Gradients and other dtypes come from plain ATen; tensors of other classes, and what watches operators, get to see the operator."""
-    recording = torch.is_grad_enabled() and any(each.requires_grad for each in inputs)
-    if recording:
-        _tell()
-    if recording or _autocast() or forward_ad._current_level >= 0:
+    """Tangents and other dtypes come from plain ATen; tensors of other classes, and what watches operators, get to see the operator."""
+    if _autocast() or forward_ad._current_level >= 0:
         return _plain(spec, inputs)
+    if torch.is_grad_enabled() and any(each.requires_grad for each in inputs):
+        return _recorded(spec, inputs)
     return _below(spec, inputs)
 
 
-def _tell() -> None:
-    """Says once in a process that regions are not run by their backends."""
-    if not _TOLD:
-        _TOLD.append(True)
-        warnings.warn(f"a partitioned model is given what trains: {GRADIENTS}", stacklevel=2)
+def _recorded(spec: str, inputs: list[Tensor]) -> list[Tensor]:
+    """Where autograd records: by the runner's method for it, or in plain ATen, so that gradients are those of the model as it was."""
+    parsed, runner = _loaded(spec)
+    recorded = getattr(runner, "recorded", None)
+    if not all(type(extent) is int for each in inputs for extent in each.shape):  # a tracer's symbols
+        return _plain(spec, inputs)
+    try:
+        if recorded is None:
+            raise Unserved(find(parsed["backend"]).without_gradients(parsed))
+        return list(recorded(inputs))
+    except Unserved as error:
+        _tell(error.what)
+        return _plain(spec, inputs)
+
+
+def _tell(why: str) -> None:
+    """Says once in a process and for each reason that regions are not run by their backends."""
+    if why not in _TOLD:
+        _TOLD[why] = None
+        said = f"while gradients are recorded, a region of a partitioned model runs in plain ATen: {why}"
+        warnings.warn(f"{said}; torch.no_grad() and requires_grad_(False) record none", stacklevel=2)
 
 
 def _below(spec: str, inputs: list[Tensor]) -> list[Tensor]:
@@ -149,19 +160,24 @@ def _plain(spec: str, inputs: Sequence[Tensor]) -> list[Tensor]:
 
 def _first(spec: str, inputs: list[Tensor]) -> list[Tensor]:
     """The first calls of a spec: its runner is asked for, and what it gives is looked at once."""
-    key = spec[-TAIL:]
-    with _LOCK:
-        if key not in _LOADED:
-            parsed = parse(spec)
-            _LOADED[key] = (parsed, find(parsed["backend"]).load(parsed))
-        parsed, runner = _LOADED[key]
+    parsed, runner = _loaded(spec)
     try:
         found = list(runner(inputs))
     except Unserved:
         return _plain(spec, inputs)
     _check(parsed, inputs, found)
-    _RUNNERS[key] = runner
+    _RUNNERS[spec[-TAIL:]] = runner
     return found
+
+
+def _loaded(spec: str) -> tuple[Spec, Runner]:
+    """What a spec says, and what its backend runs it with."""
+    key = spec[-TAIL:]
+    with _LOCK:
+        if key not in _LOADED:
+            parsed = parse(spec)
+            _LOADED[key] = (parsed, find(parsed["backend"]).load(parsed))
+        return _LOADED[key]
 
 
 def _check(parsed: Spec, inputs: Sequence[Tensor], found: Sequence[Tensor]) -> None:

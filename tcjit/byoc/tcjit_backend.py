@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from tcjit.byoc.annotate import supports
@@ -16,13 +17,19 @@ from tcjit.byoc.cost import ELEMENT_S, Limits, flops
 from tcjit.byoc.graph import Node
 from tcjit.byoc.infer import type_of
 from tcjit.byoc.lower import RULES, program, refusal
+from tcjit.byoc.lower.gradients import ties
 from tcjit.byoc.patterns import Match, is_op, optional, wildcard
 from tcjit.byoc.regions import Region
 from tcjit.byoc.respecialise import guessed, lowered_again, tried
 from tcjit.byoc.spec import Spec, Unserved, fits, parse
 from tcjit.byoc.spec import spec as written
 from tcjit.errors import PartitionError, TCError
+from tcjit.grammar.ast import Param
+from tcjit.jit.autograd import requiring
+from tcjit.jit.call import Function
 from tcjit.jit.define import define
+from tcjit.jit.differentiation import adjoint_of
+from tcjit.runtime.tensors import TORCH, plain_state
 
 ENTRY = "fused"
 # Products of more operations than this are left to the vendor's library where that has better: instructions for 16-bit types, tensor cores,
@@ -126,7 +133,7 @@ class TcjitBackend(Backend):
             made = program(region.nodes, inputs, region.outputs)
         else:
             made = lowered_again(parse(written(region, {})), [guessed(value.type) for value in inputs])
-        return {"text": made.text, "entry": ENTRY, "shapes": [list(shape) for shape in made.shapes]}
+        return {"text": made.text, "entry": ENTRY, "shapes": [list(shape) for shape in made.shapes], "saved": list(made.saved)}
 
     def load(self, spec: Mapping[str, Any]) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:
         code = spec.get("code")
@@ -134,30 +141,81 @@ class TcjitBackend(Backend):
             raise PartitionError(f"the spec of {spec.get('name')} holds no program", hint="partition the model again")
         return Runner(dict(spec))
 
+    def without_gradients(self, spec: Mapping[str, Any]) -> str:
+        return _ties(spec)[1]
+
+
+def _ties(spec: Mapping[str, Any]) -> tuple[str, str]:
+    """The ties of a spec's gradients, and why it has none."""
+    try:
+        return ties(spec["nodes"]), ""
+    except PartitionError as error:
+        return "even", error.what
+
 
 class Runner:
     """Runs a region; a kernel per set of shapes and dtypes, made when they come first."""
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
-        self._kernels: dict[tuple[Any, ...], Callable[..., Any] | str] = {}
+        self._ties, self._without_gradients = _ties(spec)
+        self._kernels: dict[tuple[Any, ...], Function | str] = {}
+        self._adjoints: dict[tuple[Function, frozenset[str]], str] = {}  # by what requires gradients, why there is none
         self._single = len(spec["outputs"]) == 1
         self._numbers = tuple(place for place, each in enumerate(spec["inputs"]) if each["shape"] == [])
 
     def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        kernel = self._kernel(tensors)
+        if self._numbers:
+            tensors = self._ranked(tensors)
+        try:
+            found = kernel(*tensors)
+        except TCError as error:  # a place outside of a table, an integer divided by zero: PyTorch says it in its own words
+            raise Unserved(error.what) from error
+        return [found] if self._single else list(found)
+
+    def recorded(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The same while gradients are recorded, whose adjoints are derived; Unserved where there are none."""
+        if self._without_gradients:
+            raise Unserved(self._without_gradients)
+        kernel = self._kernel(tensors)
+        why = self._without_adjoint(kernel, tensors)
+        if why:
+            raise Unserved(why)
+        if plain_state():
+            return self(tensors)
+        tensors = self._ranked(tensors)
+        found = kernel.operator_for(tensors)(tensors, (), False)  # what watches operators, or transforms them, sees this one
+        return [found] if self._single else list(found)
+
+    def _without_adjoint(self, kernel: Function, tensors: Sequence[Tensor]) -> str:
+        """Why there is no adjoint by what requires gradients, or no kernel of it, which a backward could not mend any more."""
+        wrt = requiring(kernel.signature, tensors)
+        if (kernel, wrt) in self._adjoints:
+            return self._adjoints[kernel, wrt]
+        why = ""
+        try:
+            adjoint = adjoint_of(kernel, wrt, ())
+            function = adjoint.function if adjoint.saving is None else adjoint.saving.adjoint.function
+            if isinstance(function, Function) and tensors[0].device.type == "cpu":
+                function.compile(*map(_like, function.signature.params))
+        except TCError as error:
+            why = error.what.partition("\n")[0]
+        self._adjoints[kernel, wrt] = why
+        return why
+
+    def _ranked(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Tensors without dimensions as such of one element."""
+        return [each.reshape(1) if place in self._numbers else each for place, each in enumerate(tensors)]
+
+    def _kernel(self, tensors: Sequence[Tensor]) -> Function:
         key = tuple([(each.shape, each.dtype) for each in tensors])
         kernel = self._kernels.get(key)
         if kernel is None:
             kernel = self._kernels[key] = self._kernel_for(tensors)
         if isinstance(kernel, str):
             raise Unserved(kernel)
-        if self._numbers:
-            tensors = [each.reshape(1) if place in self._numbers else each for place, each in enumerate(tensors)]
-        try:
-            found = kernel(*tensors)
-        except TCError as error:  # a place outside of a table, an integer divided by zero: PyTorch says it in its own words
-            raise Unserved(error.what) from error
-        return [found] if self._single else list(found)
+        return kernel
 
     def fixed(self, tensors: Sequence[Tensor]) -> Callable[..., Sequence[Tensor]] | None:
         """What runs tensors of these shapes and dtypes without looking at them; None where there is none."""
@@ -167,19 +225,25 @@ class Runner:
         run = kernel
         return (lambda *given: (run(*given),)) if self._single else run
 
-    def _kernel_for(self, tensors: Sequence[Tensor]) -> Callable[..., Any] | str:
+    def _kernel_for(self, tensors: Sequence[Tensor]) -> Function | str:
         """A kernel, or why there is none."""
         if len(self._kernels) >= SHAPES:
             return f"{SHAPES} sets of shapes have kernels of their own already"
         try:
-            text = self._spec["code"]["text"]
+            text, saved = self._spec["code"]["text"], self._spec["code"].get("saved")
             shapes = [list(each.shape) or [1] for each in tensors]
             if shapes != self._spec["code"]["shapes"] or not fits(self._spec, tensors):
-                text = lowered_again(self._spec, [type_of(each) for each in tensors]).text
-            function: Callable[..., Any] = define(text)[ENTRY]
-            return function
+                made = lowered_again(self._spec, [type_of(each) for each in tensors])
+                text, saved = made.text, made.saved
+            return define(text, saved=saved, ties=self._ties)[ENTRY]
         except TCError as error:
             return error.what
+
+
+def _like(param: Param) -> Tensor | float:
+    """An argument of a parameter's extents, all of which are numbers in the text of a region."""
+    extents = [extent for extent in param.dims if isinstance(extent, int)]
+    return torch.empty(extents, dtype=TORCH[param.dtype], device="meta") if param.dims else 1.0
 
 
 supports(*RULES, backend="tcjit")(_verdict)

@@ -1,7 +1,8 @@
 """The backend ``vendor``: what ATen has fused operators for, oneDNN's on CPUs and cuDNN's on NVIDIA GPUs.
 
-Its regions become plain nodes of those operators, so that a saved model runs without tcjit. They have no derivatives: a region whose
-weights train stays as it is. Weights stay as they are in memory; oneDNN's own layouts have no file format.
+Its regions become plain nodes of those operators, so that a saved model runs without tcjit. They have no derivatives in PyTorch: a region
+whose weights train stays as it is, and `vendor_gradients` has those by what else goes into one. Weights stay as they are in memory, since
+oneDNN's own layouts have no file format.
 """
 from __future__ import annotations
 

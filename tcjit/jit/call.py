@@ -285,7 +285,7 @@ class Function:
         """The def of a derived text, for the same target; by options of its own."""
         signature = kernel_cache.signature(text, name)
         dynamic = tuple(size for size in self.dynamic if size in signature.sizes and size not in signature.specialised)
-        return function(text, name, self.target, None, dynamic)
+        return function(text, name, self.target, None, dynamic, Derivatives(ties=self.derivatives.ties))
 
     def batched(self, names: frozenset[str]) -> Function:
         """The function that computes this one for a batch of the parameters ``names``; a CheckError where there is none."""
@@ -348,7 +348,7 @@ class Function:
 
         args = arguments.positional(self.signature, args, named) if named else args
         values = arguments.check(self.signature, args, shapes_only=True).values if args else None
-        return backward_source(self.text, self.signature.name, values)
+        return backward_source(self.text, self.signature.name, values, self.derivatives.ties)
 
     def autotune(
         self,

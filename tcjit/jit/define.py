@@ -28,10 +28,18 @@ class Namespace:
     __signatures: dict[str, Signature]
 
     def __init__(
-        self, source: str, target: str | None, options: Options | None, dynamic: tuple[str, ...], backward: Any, tangent: Any
+        self,
+        source: str,
+        target: str | None,
+        options: Options | None,
+        dynamic: tuple[str, ...],
+        backward: Any,
+        tangent: Any,
+        saved: Any,
+        ties: Any,
     ) -> None:
         by_name = {s.name: s for s in signatures(source)}
-        given = derivatives.checked(source, by_name, backward, tangent)
+        given = derivatives.checked(source, by_name, backward, tangent, saved, ties)
         self.__dict__.update(_Namespace__state=(source, target, options, dynamic, given), _Namespace__signatures=by_name)
         _check_dynamic(list(by_name.values()), dynamic)
         for signature in by_name.values():
@@ -91,7 +99,16 @@ class Namespace:
 def _again(
     source: str, target: str | None, options: Options | None, dynamic: tuple[str, ...] = (), given: Derivatives = derivatives.NONE
 ) -> Namespace:
-    return define(source, target=target, options=options, dynamic=dynamic, backward=dict(given.backward), tangent=dict(given.tangent))
+    return define(
+        source,
+        target=target,
+        options=options,
+        dynamic=dynamic,
+        backward=dict(given.backward),
+        tangent=dict(given.tangent),
+        saved=given.saved,
+        ties=given.ties,
+    )
 
 
 @checked()
@@ -103,13 +120,17 @@ def define(
     dynamic: Sequence[str] = (),
     backward: Mapping[str, str] | None = None,
     tangent: Mapping[str, str] | None = None,
+    saved: Sequence[str] | None = None,
+    ties: str = "even",
 ) -> Namespace:
     """The defs of ``source`` as callables; nothing is compiled before the first call.
 
     ``target`` is ``"cpu"``, ``"cuda"``, ``"opencl"``, ``"reference"``, or None for the device of the arguments; ``"cuda:sm_90"`` compiles
     for an architecture without running. ``dynamic`` names sizes that kernels take as they come, of every def that has them: one compilation
     serves many values. Without it, a size becomes dynamic on its ninth value, or its sixty-fifth where fixed sizes give faster kernels.
-    ``backward={"f": "g"}`` says that the def ``g`` computes the gradients of ``f``, ``tangent`` the same of derivatives in forward mode. A
+    ``backward={"f": "g"}`` says that the def ``g`` computes the gradients of ``f``, ``tangent`` the same of derivatives in forward mode.
+    ``saved`` names the temporaries that a call which records gradients keeps for them, of every def that has them; by default statistics.
+    ``ties="first"`` gives the gradient of a ``max`` or ``min`` over equal elements to the first of them, instead of even shares. A
     ParseError or CheckError says where the text is wrong, an ArgumentError that an argument here is; a TCWarning points at a comparison of
     floats that may not be what it seems.
 
@@ -125,7 +146,7 @@ def define(
     _checked(source, target, options)
     if not isinstance(dynamic, (list, tuple)) or not all(isinstance(size, str) for size in dynamic):
         raise ArgumentError(f"dynamic= takes names of sizes, not {brief(dynamic)}", hint='dynamic=["B"]')
-    return Namespace(source, target, options, tuple(dict.fromkeys(dynamic)), backward, tangent)
+    return Namespace(source, target, options, tuple(dict.fromkeys(dynamic)), backward, tangent, saved, ties)
 
 
 def _check_dynamic(signatures: Sequence[Signature], dynamic: Sequence[str]) -> None:

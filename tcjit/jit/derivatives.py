@@ -22,10 +22,13 @@ Pairs = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Derivatives:
-    """The names of adjoints and tangents, by the names of the defs that they belong to."""
+    """How defs are differentiated: the names of adjoints and tangents, by the names of the defs that they belong to; for derived adjoints
+    the temporaries that are saved, None for statistics, and who gets the cotangent of a ``max`` or ``min`` of equal elements."""
 
     backward: Pairs = ()
     tangent: Pairs = ()
+    saved: tuple[str, ...] | None = None
+    ties: str = "even"
 
     def of(self, name: str) -> Derivatives:
         """Those that differentiating one def may come to, whatever the order."""
@@ -33,10 +36,12 @@ class Derivatives:
         reached = {name}
         while more := {other for one, other in steps if one in reached} - reached:
             reached |= more
-        return Derivatives(*(tuple(pair for pair in pairs if pair[0] in reached) for pairs in (self.backward, self.tangent)))
+        backward, tangent = (tuple(pair for pair in pairs if pair[0] in reached) for pairs in (self.backward, self.tangent))
+        return Derivatives(backward, tangent, self.saved, self.ties)
 
 
 NONE = Derivatives()
+TIES = ("even", "first")  # those of grammar.differentiate, which needs isl
 
 
 @dataclass(frozen=True)
@@ -48,14 +53,37 @@ class DerivativeNames:
     results: Mapping[str, str]
 
 
-def checked(text: str, signatures: Mapping[str, Signature], backward: Any, tangent: Any) -> Derivatives:
-    """What a user passed; an ArgumentError for what is no mapping between names of defs, a CheckError where the two defs do not match."""
-    derivatives = Derivatives(_pairs("backward", signatures, backward), _pairs("tangent", signatures, tangent))
+def checked(
+    text: str, signatures: Mapping[str, Signature], backward: Any, tangent: Any, saved: Any = None, ties: Any = "even"
+) -> Derivatives:
+    """What a user passed; an ArgumentError for what is no mapping between names of defs, or names no temporary, a CheckError where the two
+    defs do not match."""
+    if ties not in TIES:
+        raise ArgumentError(f"ties= is {brief(ties)}", hint=" or ".join(map(repr, TIES)))
+    names = _saved(text, signatures, saved)
+    derivatives = Derivatives(_pairs("backward", signatures, backward), _pairs("tangent", signatures, tangent), names, ties)
     for name, other in derivatives.backward:
         match_adjoint(text, signatures[name], signatures[other])
     for name, other in derivatives.tangent:
         match_tangent(text, signatures[name], signatures[other])
     return derivatives
+
+
+def _saved(text: str, signatures: Mapping[str, Signature], saved: Any) -> tuple[str, ...] | None:
+    if saved is None:
+        return None
+    if not isinstance(saved, (list, tuple)) or not all(isinstance(name, str) for name in saved):
+        raise ArgumentError(f"saved= takes names of temporaries, not {brief(saved)}", hint='saved=["Total"]')
+    if saved:
+        from tcjit.jit.compile import definition  # needs isl and lark
+
+        tensors = [tensor for name in signatures for tensor in definition(text, name).tensors]
+        known = dict.fromkeys(tensor.name for tensor in tensors if tensor.role == "temporary")
+        for name in saved:
+            if name not in known:
+                hint = f"of {', '.join(known)}" if known else "no saved=: results are there anyway"
+                raise ArgumentError(f"saved= names {brief(name)}, and no def has such a temporary", hint=hint)
+    return tuple(dict.fromkeys(saved))
 
 
 def _pairs(what: str, signatures: Mapping[str, Signature], given: Any) -> Pairs:

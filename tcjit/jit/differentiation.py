@@ -139,13 +139,14 @@ def _derived_adjoint(function: Differentiable, wrt: frozenset[str], numbers: Int
         what = f"{signature.name}() adds to values of {', '.join(signature.accumulates)} that the caller passes, and has no gradient"
         raise CheckError(what, hint="`=` or `+=!` in its text, or a call under torch.no_grad()")
     names = [p.name for p in signature.params if p.name in wrt] or None
-    made = derived_adjoint(function.text, signature.name, names, dict(numbers))
-    found = saving_adjoint(function.text, signature.name, names, dict(numbers))
+    saved, ties = function.derivatives.saved, function.derivatives.ties
+    made = derived_adjoint(function.text, signature.name, names, dict(numbers), ties)
+    found = saving_adjoint(function.text, signature.name, names, dict(numbers), ties, saved)
     saving = None
     if found is not None:
-        text, saved, other = found
+        text, temporaries, other = found
         adjoint = Adjoint(function.derived(other.text, other.definition.name), other.cotangents, other.gradients)
-        saving = Saving(function.derived(text, signature.name), tuple(saved), adjoint)
+        saving = Saving(function.derived(text, signature.name), tuple(temporaries), adjoint)
     return Adjoint(function.derived(made.text, made.definition.name), made.cotangents, made.gradients, saving=saving)
 
 
@@ -196,7 +197,7 @@ def tangent_of(function: Differentiable, numbers: Integers) -> Tangent:
 def _derived_tangent(function: Differentiable, numbers: Integers) -> Tangent:
     from tcjit.jit.derivative import derived_tangent  # needs isl and lark
 
-    made = derived_tangent(function.text, function.signature.name, dict(numbers))
+    made = derived_tangent(function.text, function.signature.name, dict(numbers), function.derivatives.ties)
     return Tangent(function.derived(made.text, made.definition.name), made.tangents, made.results)
 
 

@@ -97,7 +97,8 @@ class _Replacement(Instances):
         end = next(number for number, a in enumerate(self.program) if a is update)
         if any(copy.tensor in self.before or self.program[end - len(copies) : end] != tuple(copies) for copy in copies):
             return "a value is stored where others see it"
-        inlined = self.inlined(update.value, self.programs[1], end, update.inputs - old.inputs, _ranges(old))
+        made = {*self.after} - {*self.before}  # may stand in the values of what this reads, too
+        inlined = self.inlined(update.value, self.programs[1], end, (update.inputs - old.inputs) | made, _ranges(old))
         return "" if replace(update, value=inlined) == old else "a value changed"
 
     def substituted(self, old: Assignment, new: Sequence[Assignment]) -> str:

@@ -134,6 +134,27 @@ def test_training_steps_are_those_of_eager(build: Callable[[], nn.Module], shape
     assert backend != "toy" or len(toy.calls) >= 6
 
 
+# what regions do not take of these models in training: products of ATen's libraries, and views that are kept for backwards
+LEFT = {"convolution_backward", "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward"}
+VIEWS = {"view", "transpose", "t", "split", "unsqueeze", "expand", "detach", "permute", "slice"}
+
+
+@pytest.mark.parametrize("build, shape", MODELS)
+def test_forward_and_backward_graphs_are_cut_and_that_is_logged(
+    build: Callable[[], nn.Module], shape: tuple[int, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "tcjit")
+    run = taken(build(), "tcjit")
+    run(torch.randn(shape, requires_grad=True)).square().mean().backward()
+    graphs = [record.getMessage() for record in caplog.records if " graph: " in record.getMessage()]
+    assert [message.partition(":")[0] for message in graphs] == ["forward graph", "backward graph"]
+    for message in graphs:
+        assert "covered: " in message
+        lines = [line for line in message.splitlines() if line.startswith("aten.")]
+        outside = {line.split()[0].removeprefix("aten.") for line in lines if " tcjit_" not in line}
+        assert lines and outside <= LEFT | VIEWS, message
+
+
 def test_dropout_draws_the_numbers_of_its_seed(toy: Toy) -> None:
     def model(x: Tensor) -> Tensor:
         return functional.dropout(x * 2, 0.5, training=True).relu() + torch.rand_like(x)

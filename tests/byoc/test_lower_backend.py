@@ -117,7 +117,7 @@ def test_large_products_of_halves_and_of_attention_are_the_vendors():
 def test_what_a_kernel_cannot_give_is_left():
     g = Graph()
     x = g.input(torch.randn(1, 2, 4, 4))
-    _, places = g("max_pool2d_with_indices", x, [2, 2])
+    _, places = g("adaptive_max_pool2d", x, [2, 2])
     with pytest.raises(PartitionError, match="places of the maxima"):
         TCJIT.lower(g.region([places]))
 

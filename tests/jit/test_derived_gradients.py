@@ -4,6 +4,7 @@ Modules: jit.derivative
 """
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -107,6 +108,55 @@ def test_statistics_of_rows_are_saved(tc: Any) -> None:
     torch.testing.assert_close(first, expected)
     torch.testing.assert_close(again, expected)
     torch.testing.assert_close(grad(again.square().sum(), x)[0], grad(expected.square().sum(), x)[0])
+
+
+MLP = """
+def layer(double(N,K) X, double(M,K) W) -> (Y) {
+    Z(n, m) +=! X(n, k) * W(m, k)
+    Y(n, m)   = tanh(Z(n, m)) * Z(n, m)
+}
+"""
+
+
+@pytest.mark.parametrize(("saved", "shapes"), [(None, []), ((), []), (("Z",), [(3, 2)])])
+def test_what_is_saved_is_what_was_asked_for(tc: Any, saved: Any, shapes: list[tuple[int, ...]]) -> None:
+    layer, x, w = tcjit.define(MLP, target=tc.cube.target, saved=saved).layer, drawn(3, 5), drawn(2, 5)
+    made = layer(x, w)
+    kept = [tuple(one.shape) for one in made.grad_fn.saved_tensors]
+    assert sorted(kept) == sorted([(3, 5), (2, 5), *shapes])
+    z = x @ w.T
+    torch.testing.assert_close(grad(made.sum(), (x, w)), grad((z.tanh() * z).sum(), (x, w)))
+    assert gradgradcheck(layer, (x, w))
+
+
+def test_saved_names_are_those_of_temporaries(tc: Any) -> None:
+    for wrong, said in ((["Y"], "no def has such a temporary"), ("Z", "takes names of temporaries"), ([3], "takes names of temporaries")):
+        assert_refused(lambda: tcjit.define(MLP, saved=wrong), tcjit.ArgumentError, said)  # noqa: B023
+    assert_refused(lambda: tcjit.define(MLP, ties="last"), tcjit.ArgumentError, "ties= is 'last'")
+
+
+@pytest.mark.parametrize("ties", ["even", "first"])
+def test_ties_of_both_orders_both_modes_and_batches(tc: Any, ties: str) -> None:
+    text = "def pool(double(N,W) X) -> (Y) { T(n, w) max=! X(n, 2*w + k) where k in 0:2  Y(n, w) = T(n, w) * T(n, w) }"
+    pool, reference = tcjit.define(text, target=tc.cube.target, ties=ties).pool, torch.nn.functional.max_pool1d
+    x = torch.tensor([[1.0, 1.0, 3.0, 2.0], [0.0, 5.0, -1.0, -1.0]], dtype=torch.float64)
+    shares = torch.tensor([[0.5, 0.5, 1, 0], [0, 1, 0.5, 0.5]] if ties == "even" else [[1.0, 0, 1, 0], [0, 1, 1, 0]], dtype=torch.float64)
+    top = reference(x, 2).repeat_interleave(2, 1)
+    expected = 2 * top * shares
+    torch.testing.assert_close(torch.func.grad(lambda x: pool(x).sum())(x), expected)
+    torch.testing.assert_close(vmap(torch.func.grad(lambda row: pool(row[None]).sum()))(x), expected)
+    direction = torch.tensor([[1.0, 3.0, 0, 1], [2, 1, 4, 0]], dtype=torch.float64)
+    along = torch.func.jvp(pool, (x,), (direction,))[1]
+    torch.testing.assert_close(along.sum(), (expected * direction).sum())
+    product = torch.func.jvp(torch.func.grad(lambda x: pool(x).sum()), (x,), (direction,))[1]
+    moved = (shares * direction).reshape(2, 2, 2).sum(2).repeat_interleave(2, 1)
+    torch.testing.assert_close(product, 2 * moved * shares)
+
+
+def test_options_of_gradients_go_with_a_namespace(tc: Any) -> None:
+    made = tcjit.define(MLP, target=tc.cube.target, saved=["Z"], ties="first")
+    again = pickle.loads(pickle.dumps(made))
+    assert again.layer is made.layer and made.layer is not tcjit.define(MLP, target=tc.cube.target).layer
 
 
 def test_compiled(tc: Any) -> None:

@@ -57,6 +57,13 @@ def test_the_largest_values() -> None:
     assert found[1:] == ["Y(i, j) = Y_value(i, j) * 2.0", "Z(i, j) = Y_value(i, j) + tanh(exp(X(i, j)))"]
 
 
+def test_what_is_stored_has_a_part_that_is() -> None:
+    value = "G(i,j) * sigmoid(X(i,j)) * (1.0 - sigmoid(X(i,j)))"
+    text = f"def f(float(B,N) X, float(B,N) G) -> (T, Y, Z) {{ T(i,j) = X(i,j) + sigmoid(X(i,j))  Y(i,j) = {value}  Z(j) +=! {value} }}"
+    found = numbered(text, {**SIZES, "G": (64, 100)})
+    assert found[-1] == "Z(j) += Y(i, j) from 0.0"
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -28,7 +28,7 @@ def gelu(call: NodeCall) -> Element:
 def elu(call: NodeCall) -> Element:
     alpha = call.number("alpha", 1)
     scale, inner = (1.0, 1.0 / alpha) if call.node.op == "aten.celu" else (call.number("scale", 1), call.number("input_scale", 1))
-    return _activation(call, "({0} < 0.0) ? expm1({0} * {1}) * {2} : {0} * {3}", 12, inner, alpha * scale, scale)
+    return _activation(call, "({0} <= 0.0) ? expm1({0} * {1}) * {2} : {0} * {3}", 12, inner, alpha * scale, scale)
 
 
 @rule("leaky_relu")

@@ -20,6 +20,8 @@ At: TypeAlias = Callable[[Sequence[Linear]], str]
 CHEAP = 12
 # and one of more is stored even for a single use, which keeps statements readable
 LONG = 80
+# a reduction of so many terms is kept for gradients: computing it again takes longer than writing and reading it
+SAVED = 16
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,13 @@ class Element:
 
 @dataclass(frozen=True)
 class LoweredDef:
-    """A def and what it takes: ``shapes`` of its parameters, where a tensor without dimensions is passed as one of one element."""
+    """A def and what it takes: ``shapes`` of its parameters, where a tensor without dimensions is passed as one of one element. ``saved``
+    are the temporaries to keep for gradients."""
 
     text: str
     shapes: tuple[tuple[int, ...], ...]
     results: int
+    saved: tuple[str, ...] = ()
 
 
 class DefBuilder:
@@ -58,6 +62,7 @@ class DefBuilder:
         self._statements: list[str] = []
         self._stored: dict[At, str] = {}
         self._given: set[At] = set()
+        self._long: list[str] = []  # reductions of many terms
         self._count = 0
 
     # ------------------------------------------------------------ values
@@ -126,6 +131,8 @@ class DefBuilder:
             if extent > 1 and not re.search(rf"\b{each}\b", text):
                 text = f"({each} >= 0) ? {text} : {text}"  # an index has to stand somewhere
         ranges = _ranges(indices, shape) + [f"{each} in 0:{extent}" for each, extent in zip(names, extents) if extent > 1]
+        if prod(extents) >= SAVED:
+            self._long.append(name)
         return self._state(name, Element(dtype, tuple(shape), _reading("", True)), f"{operator}=!", text, ranges)
 
     def text(self, outputs: Sequence[Value]) -> LoweredDef:
@@ -140,7 +147,7 @@ class DefBuilder:
             names.append(name)
         body = "\n".join(f"    {statement}" for statement in self._statements)
         text = f"def fused({', '.join(self._params)}) -> ({', '.join(names)}) {{\n{body}\n}}\n"
-        return LoweredDef(text, tuple(self._shapes), len(names))
+        return LoweredDef(text, tuple(self._shapes), len(names), tuple(name for name in self._long if name not in names))
 
     def _left(self, shape: Sequence[int]) -> tuple[str, list[str], list[Linear]]:
         self._count += 1

@@ -102,6 +102,7 @@ def fitting(operands: Sequence[Operand], dtype: str) -> None:
 
 LOG_SIGMOID = "min({0}, 0.0) - log1p(exp(-abs({0})))"
 
+# Where functions have kinks, texts have the arms whose derivatives are PyTorch's gradients there; no derivative divides infinities.
 # of the type of the result, integers made floats: text, cost
 _FLOATS = {
     **{name: (f"{name}({{0}})", 8) for name in "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan".split()},
@@ -114,12 +115,12 @@ _FLOATS = {
     "special_expm1": ("expm1({0})", 8),
     "special_log1p": ("log1p({0})", 8),
     "special_exp2": ("exp2({0})", 8),
-    "silu": ("{0} / (1.0 + exp(-{0}))", 12),
-    "mish": ("{0} * tanh(log1p(exp({0})))", 25),
-    "hardswish": ("{0} * min(max({0} + 3.0, 0.0), 6.0) / 6.0", 6),
-    "hardsigmoid": ("min(max({0} + 3.0, 0.0), 6.0) / 6.0", 5),
+    "silu": ("{0} * sigmoid({0})", 12),
+    "mish": ("{0} * tanh(({0} > 20.0) ? {0} : log1p(exp({0})))", 25),
+    "hardswish": ("({0} <= -3.0) ? {0} * 0.0 : ({0} >= 3.0) ? {0} : {0} * ({0} + 3.0) / 6.0", 6),
+    "hardsigmoid": ("({0} <= -3.0) ? 0.0 : ({0} >= 3.0) ? 1.0 : ({0} + 3.0) / 6.0", 5),
     "log_sigmoid": (LOG_SIGMOID, 18),
-    "selu": ("({0} < 0.0) ? expm1({0}) * 1.7580993408473766 : {0} * 1.0507009873554805", 10),
+    "selu": ("({0} <= 0.0) ? expm1({0}) * 1.7580993408473766 : {0} * 1.0507009873554805", 10),
     "deg2rad": ("{0} * 0.017453292519943295", 1),
     "rad2deg": ("{0} * 57.29577951308232", 1),
 }
@@ -129,8 +130,8 @@ _KEEPING = {
     "negative": ("-{0}", "-{0}"),
     "abs": ("abs({0})", "abs({0})"),
     "absolute": ("abs({0})", "abs({0})"),
-    "relu": ("max({0}, 0.0)", "max({0}, 0)"),
-    "relu6": ("min(max({0}, 0.0), 6.0)", "min(max({0}, 0), 6)"),
+    "relu": ("relu({0})", "max({0}, 0)"),
+    "relu6": ("({0} <= 0.0) ? 0.0 : ({0} >= 6.0) ? 6.0 : {0}", "min(max({0}, 0), 6)"),
     "sign": ("({0} > 0.0) ? 1.0 : ({0} < 0.0) ? -1.0 : 0.0", "({0} > 0) ? 1 : ({0} < 0) ? -1 : 0"),
     "square": ("{0} * {0}", "{0} * {0}"),
     "floor": ("floor({0})", "{0}"),
@@ -169,7 +170,8 @@ def keeping_function(call: NodeCall) -> Element:
     text = _KEEPING[name][0 if floating(x.dtype) else 1]
     if not text:
         raise PartitionError(f"{name} of {x.dtype}")
-    return formula(call, text, [x], 2)
+    numbers = "float32" if name == "sign" and floating(x.dtype) else ""
+    return formula(call, text, [x], 2, result=numbers)
 
 
 @rule(*_TESTS)
@@ -260,7 +262,14 @@ def rest(call: NodeCall) -> Element:
 
 
 _POWERS = {2.0: "{0} * {0}", 3.0: "{0} * {0} * {0}", 1.0: "{0}"}
-_FLOAT_POWERS = {**_POWERS, 0.5: "sqrt({0})", -0.5: "1.0 / sqrt({0})", -1.0: "1.0 / {0}", -2.0: "1.0 / ({0} * {0})", 0.0: "pow({0}, 0.0)"}
+_FLOAT_POWERS = {
+    **_POWERS,
+    0.5: "sqrt({0})",
+    0.0: "pow({0}, 0.0)",
+    -0.5: "1.0 / sqrt({0})",
+    -1.0: "1.0 / {0}",
+    -2.0: "(1.0 / {0}) * (1.0 / {0})",
+}
 
 
 @rule("pow")
@@ -295,6 +304,14 @@ def pair(call: NodeCall, name: str = "") -> Element:
     if not integers and not floating(call.dtype):
         raise PartitionError(f"{call.node.op} of {call.dtype}")
     return formula(call, text, operands, 1 if integers else 10)
+
+
+@rule("xlogy", "special_xlogy")
+def product_with_logarithm(call: NodeCall) -> Element:
+    if not floating(call.dtype):
+        raise PartitionError(f"{call.node.op} of {call.dtype}")
+    text = "({1} != {1}) ? {1} : ({0} == 0.0) ? 0.0 : {0} * log({1})"
+    return formula(call, text, [operand(call, "self"), operand(call, "other")], 12)
 
 
 @rule("addcmul", "addcdiv")
@@ -379,18 +396,30 @@ def _choice(call: NodeCall, condition: Element, then: Operand, other: Operand) -
     return Element(call.dtype, call.shape, at, test.cost + 1 + sum(each.cost for each in arms if isinstance(each, Element)))
 
 
-@rule("clamp", "clip", "clamp_min", "clamp_max", "hardtanh")
+@rule("hardtanh")
+def hardtanh(call: NodeCall) -> Element:
+    x, limits = operand(call, "self"), [call.number("min_val", -1), call.number("max_val", 1)]
+    _limits(limits, call.dtype)
+    return formula(call, "({0} <= {1}) ? {1} : ({0} >= {2}) ? {2} : {0}", [x, *limits], 2)
+
+
+@rule("clamp", "clip", "clamp_min", "clamp_max")
 def limited(call: NodeCall) -> Element:
-    low, high = ("min_val", "max_val") if call.node.op == "aten.hardtanh" else ("min", "max")
-    text, operands = "{0}", [operand(call, "self")]
-    for name, word in ((low, "max"), (high, "min")):
-        if call.argument(name) is not None:
-            operands.append(operand(call, name))
-            text = f"{word}({text}, {{{len(operands) - 1}}})"
-    fitting(operands, call.dtype)
-    if any(isinstance(each, float) and each != each for each in operands[1:]):
+    x, given = operand(call, "self"), [name for name in ("min", "max") if call.argument(name) is not None]
+    limits = [operand(call, name) for name in given]
+    _limits(limits, call.dtype)
+    if len(limits) != 1:
+        return formula(call, "clamp({0}, {1}, {2})" if limits else "{0}", [x, *limits], 2)
+    sign = "<" if given == ["min"] else ">"
+    unordered = " || {1} != {1}" if isinstance(limits[0], Element) and floating(call.dtype) else ""
+    return formula(call, f"({{0}} {sign} {{1}}{unordered}) ? {{1}} : {{0}}", [x, *limits], 2)
+
+
+def _limits(limits: Sequence[Operand], dtype: str) -> None:
+    """A PartitionError for limits that are no numbers of a type."""
+    fitting(limits, dtype)
+    if any(isinstance(each, float) and each != each for each in limits):
         raise PartitionError("a limit is NaN")
-    return formula(call, text, operands, 2)
 
 
 # ---------------------------------------------------------------- conversions and copies

@@ -10,7 +10,7 @@ from tcjit.byoc.graph import Argument
 from tcjit.byoc.lower.builder import Element, NodeCall, cast, converted, literal, wide
 from tcjit.byoc.lower.convolutions import guarded
 from tcjit.byoc.lower.elementwise import floating
-from tcjit.byoc.lower.indices import interval
+from tcjit.byoc.lower.indices import inside, interval
 from tcjit.byoc.lower.rules import rule
 from tcjit.byoc.lower.views import view
 from tcjit.errors import PartitionError
@@ -23,27 +23,53 @@ def least(dtype: str) -> str:
     return literal(-math.inf if floating(dtype) else DTYPES[dtype].least, dtype)
 
 
-def _windows(call: NodeCall, x: Element) -> tuple[int, list[tuple[int, ...]]]:
-    """How many dimensions have windows; kernel, stride, padding and dilation."""
-    rank = int(next(letter for letter in call.node.op if letter.isdigit()))
+def windows(call: NodeCall, rank: int) -> list[tuple[int, ...]]:
+    """Kernel, stride, padding and dilation, one number per dimension."""
     kernel = call.integers("kernel_size", rank)
     found = [kernel, call.integers("stride", rank, kernel), call.integers("padding", rank, [0] * rank)]
-    return rank, [*found, call.integers("dilation", rank, [1] * rank)]
+    return [*found, call.integers("dilation", rank, [1] * rank)]
+
+
+def _rank(call: NodeCall) -> int:
+    """How many dimensions have windows."""
+    return int(next(letter for letter in call.node.op if letter.isdigit()))
 
 
 @rule("max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices", "max_pool1d_with_indices")
 def max_pool(call: NodeCall) -> Element | Sequence[Element | str]:
     x, dtype = call.materialised("self"), wide(call.dtype)
-    rank, (kernel, stride, padding, dilation) = _windows(call, x)
+    rank = _rank(call)
+    kernel, stride, padding, dilation = windows(call, rank)
     lead = len(x.shape) - rank
 
-    def body(left: list[Linear], right: list[Linear]) -> str:
+    def plane(left: list[Linear], right: list[Linear]) -> list[Linear]:
         places = zip(left[lead:], right, stride, dilation, padding)
-        plane = [p.times(s) + t.times(d) - pad for p, t, s, d, pad in places]
-        return guarded(x, [*left[:lead], *plane], dtype, least(dtype))
+        return [p.times(s) + t.times(d) - pad for p, t, s, d, pad in places]
 
-    found = converted(call.builder.reduce("max", dtype, call.shape, kernel, body), call.dtype)
-    return found if len(call.node.outputs) == 1 else [found, "the places of the maxima are for its gradient"]
+    def body(left: list[Linear], right: list[Linear]) -> str:
+        return guarded(x, [*left[:lead], *plane(left, right)], dtype, least(dtype))
+
+    top = call.builder.reduce("max", dtype, call.shape, kernel, body)
+    found = converted(top, call.dtype)
+    if len(call.node.outputs) == 1:
+        return found
+    if not call.builder.needs(call.node.outputs[1]):
+        return [found, "nobody asked for the places"]
+
+    def position(left: list[Linear], right: list[Linear]) -> str:
+        """The first place in the input's plane that holds the maximum; the last NaN is behind all of them."""
+        subscripts, flat = plane(left, right), Linear.of(0)
+        for subscript, extent in zip(subscripts, x.shape[lead:]):
+            flat = flat.times(extent) + subscript
+        tests = [inside(subscript, 0, extent) for subscript, extent in zip(subscripts, x.shape[lead:])]
+        if any(each is None for each in tests):
+            return f"int64({math.prod(x.shape)})"
+        own = cast(x.at([*left[:lead], *subscripts]), x.dtype, dtype)
+        holds = f"({own} == {top.at(left)}" + (f" || {own} != {own})" if floating(x.dtype) else ")")
+        conditions = " && ".join([*(test for each in tests for test in each or ()), holds])
+        return f"({conditions}) ? int64({flat}) : int64({math.prod(x.shape)})"
+
+    return [found, call.builder.reduce("min", "int64", call.shape, kernel, position)]
 
 
 @rule("avg_pool1d", "avg_pool2d", "avg_pool3d")
@@ -51,7 +77,8 @@ def avg_pool(call: NodeCall) -> Element:
     x, dtype = call.materialised("self"), wide(call.dtype)
     if not floating(dtype):
         raise PartitionError(f"averages of {dtype}")
-    rank, (kernel, stride, padding, _) = _windows(call, x)
+    rank = _rank(call)
+    kernel, stride, padding, _ = windows(call, rank)
     lead = len(x.shape) - rank
     override = call.argument("divisor_override") is not None
     padded = call.argument("count_include_pad") is None or call.flag("count_include_pad")
@@ -69,13 +96,13 @@ def avg_pool(call: NodeCall) -> Element:
             return f"({total.at(subscripts)} / {literal(call.integer('divisor_override'), dtype)})"
         lengths = []
         for start, k, extent, pad in zip(corner(subscripts), kernel, x.shape[lead:], padding):
-            lengths.append(_overlap(start, k, -pad if padded else 0, extent + pad if padded else extent))
+            lengths.append(overlap(start, k, -pad if padded else 0, extent + pad if padded else extent))
         return f"({total.at(subscripts)} / {dtype}({' * '.join(lengths)}))"
 
     return converted(Element(dtype, call.shape, at, 6), call.dtype)
 
 
-def _overlap(start: Linear, length: int, low: int, high: int) -> str:
+def overlap(start: Linear, length: int, low: int, high: int) -> str:
     """How many of ``start:start+length`` are in ``low:high``."""
     least, greatest = interval(start)
     end = start + length
@@ -107,7 +134,7 @@ def adaptive_max_pool(call: NodeCall) -> Sequence[Element | str]:
 def _bins(call: NodeCall, x: Element, operator: str, dtype: str, nothing: str) -> tuple[Element, Callable[[Sequence[Linear]], list[str]]]:
     """A reduction over bins that cover a dimension, neighbours overlapping by one where the result's extent does not divide it: from
     i n / m rounded down to (i + 1) n / m rounded up. And how the bins' lengths are written."""
-    rank = int(next(letter for letter in call.node.op if letter.isdigit()))
+    rank = _rank(call)
     lead = len(x.shape) - rank
     extents = list(zip(x.shape[lead:], call.shape[lead:]))
     longest = [max(-(-(i + 1) * n // m) - i * n // m for i in range(m)) for n, m in extents]

@@ -148,9 +148,15 @@ def variances(call: NodeCall) -> Element | Sequence[Element | str]:
     correction = call.number("correction", 1) if call.argument("unbiased") is None else call.integer("unbiased")
     mean, squares = moments(call.builder, x, dims, dtype)
     number = literal(max(count(x, dims) - correction, 0), dtype)
-    root = "sqrt" if "std" in call.node.op else ""
-    spread = finish(call, Element(dtype, squares.shape, lambda subscripts: f"{root}({squares.at(subscripts)} / {number})", 6))
+    found = call.builder.keep(Element(dtype, squares.shape, lambda subscripts: f"({squares.at(subscripts)} / {number})", 4))
+    spread = finish(call, root(found) if "std" in call.node.op else found)
     return [spread, finish(call, mean)] if call.node.op.endswith("mean") else spread
+
+
+def root(x: Element) -> Element:
+    """A square root whose gradient is 0 at 0, as that of PyTorch's distances is."""
+    zero = literal(0, x.dtype)
+    return Element(x.dtype, x.shape, lambda at: f"(({x.at(at)} == {zero}) ? {zero} : sqrt({x.at(at)}))", 5)
 
 
 @rule("norm", "linalg_vector_norm", "frobenius_norm")
@@ -163,7 +169,7 @@ def norms(call: NodeCall) -> Element:
     if order == 2:
         x = call.materialised("self")
         squares = reduced(call.builder, x, dims, "+", dtype, lambda text, _: "{0} * {0}".format(cast(text, x.dtype, dtype)))
-        return finish(call, Element(dtype, squares.shape, lambda subscripts: f"sqrt({squares.at(subscripts)})", 4))
+        return finish(call, root(squares))
     operator = {1: "+", math.inf: "max", -math.inf: "min"}.get(order)
     if operator is None:
         raise PartitionError(f"a norm of order {order}")

@@ -25,7 +25,7 @@ _LAYERS: dict[str, tuple[str, str, int]] = {
 def fold_batch_norm(block: Block, adapter: Adapter) -> Block:
     """Batch normalisations that follow nothing but a convolution or linear layer with constant weights go into those weights.
 
-    The new weights are constants, which do not train: leave this pass out for a model that is to be trained.
+    The new weights are constants, which do not train: where a parameter of the two requires gradients, they stay as they are.
     """
     return _folded(block, adapter, MemoryUses(block))
 
@@ -36,7 +36,7 @@ def _folded(block: Block, adapter: Adapter, memory: MemoryUses) -> Block:
     gone: set[Node] = set()
     for node in block.nodes:
         found = _pair(node, block, memory)
-        if found is not None and found.layer not in gone:
+        if found is not None and found.layer not in gone and not _trains(found, adapter):
             nodes[node] = _layer(found, adapter)
             gone.add(found.layer)
     return rebuilt(block, (made or node for node, made in nodes.items() if node not in gone)) if gone else block
@@ -80,6 +80,10 @@ def _pair(norm: Node, block: Block, memory: MemoryUses) -> _Pair | None:
     if layer.op == "aten.addmm" and not _row(optional[0], weight):
         return None
     return _Pair(layer, norm, weight, optional[0], channel, optional[1], optional[2], mean, variance)
+
+
+def _trains(pair: _Pair, adapter: Adapter) -> bool:
+    return any(value is not None and adapter.read(value).requires_grad for value in (pair.weight, pair.bias, pair.gamma, pair.beta))
 
 
 def _unusual(layer: Node, source: Value) -> bool:

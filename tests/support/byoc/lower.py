@@ -1,6 +1,7 @@
 """Small graphs for the backend tcjit: made by hand from operations of ATen, run as regions, compared with PyTorch."""
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,12 +9,17 @@ import torch
 from torch import Tensor
 
 import tcjit.byoc.tcjit_backend  # noqa: F401  (it registers itself)
+from support.derivatives import interpret
 from tcjit.byoc.backends import find
 from tcjit.byoc.graph import Block, Node, Value
 from tcjit.byoc.infer import type_of
+from tcjit.byoc.lower.gradients import ties
 from tcjit.byoc.ops import bind, effect_of, operator, run
 from tcjit.byoc.regions import NodeGroup, Region
-from tcjit.byoc.spec import parse, replay, spec
+from tcjit.byoc.respecialise import lowered_again
+from tcjit.byoc.spec import Spec, parse, replay, spec
+from tcjit.grammar.differentiate import differentiate
+from tcjit.jit.compile import definition
 
 
 class Graph:
@@ -79,4 +85,56 @@ def assert_lowered(make: Callable[..., Any], *tensors: Tensor, rtol: float | Non
             torch.testing.assert_close(mine, wanted, equal_nan=True, rtol=rtol, atol=atol)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{text}") from None
+    assert_gradients(parsed, g.given)
     return str(code["text"])
+
+
+def assert_gradients(parsed: Spec, tensors: Sequence[Tensor]) -> None:
+    """Compares the derived adjoints of programs for each output of a region, in float64, with PyTorch's gradients of its operations."""
+    wrt = [place for place, each in enumerate(tensors) if each.dtype in (torch.float32, torch.float64)]
+    if not wrt or not all(each.isfinite().all() for each in tensors):
+        return
+    given = [each.detach().clone().requires_grad_(place in wrt) for place, each in enumerate(tensors)]
+    try:
+        results = replay(parsed, given)
+    except RuntimeError:
+        return  # statistics that cannot require gradients
+    for output, result in zip(parsed["outputs"], results):
+        cotangent = torch.randn(result.shape, generator=torch.Generator().manual_seed(7)).to(result.dtype)
+        try:
+            wanted = torch.autograd.grad(result, [given[place] for place in wrt], cotangent, allow_unused=True, retain_graph=True)
+        except (NotImplementedError, RuntimeError):
+            continue  # it does not require one, or PyTorch has none
+        nodes = _needed(parsed["nodes"], output["name"])
+        shares, text = ties(nodes), lowered_again({**parsed, "nodes": nodes, "outputs": [output]}, [type_of(each) for each in tensors]).text
+        found, adjoint = _adjoint(text, tensors, wrt, cotangent.double(), shares)
+        for mine, other, place in zip(found, wanted, wrt):
+            mine = mine.reshape(tensors[place].shape)
+            expected = torch.zeros_like(mine) if other is None else other.double()
+            # an arm that is not taken makes PyTorch's 0 * infinity, and infinities of float32 are numbers here
+            expected = torch.where(expected.isnan() | (expected.isinf() & (mine.abs() > 1e38)), mine, expected)
+            exact = all(each.dtype in (torch.float32, torch.float64) for each in (result, tensors[place]))
+            said = f"gradient by x{place}: {nodes}\n{mine}\n{expected}\n{text}\n{adjoint}"
+            torch.testing.assert_close(mine, expected, rtol=1e-4 if exact else 2e-2, atol=1e-4 if exact else 2e-2, equal_nan=True, msg=said)
+
+
+def _needed(nodes: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """The nodes that an output depends on."""
+    wanted, found = {name}, []
+    for node in reversed(nodes):
+        if wanted.intersection(node["outputs"]):
+            found.append(node)
+            wanted.update(re.findall(r"'value': '(\w+)'", str(node["arguments"])))
+    return found[::-1]
+
+
+def _adjoint(text: str, tensors: Sequence[Tensor], wrt: Sequence[int], cotangent: Tensor, shares: str) -> tuple[list[Tensor], str]:
+    """The gradients by the places ``wrt``, and the text that gives them."""
+    forward = definition(text, "fused")
+    names = [param.name for param in forward.params]
+    values: dict[str, Any] = {name: each.double() if each.is_floating_point() else each for name, each in zip(names, tensors)}
+    values = {name: each.reshape(each.shape or (1,)) for name, each in values.items()}
+    adjoint = differentiate(forward, [names[place] for place in wrt], ties=shares)
+    taken = {**values, **interpret(forward, values), **dict.fromkeys(adjoint.cotangents.values(), cotangent)}
+    found = interpret(adjoint.definition, {param.name: taken[param.name] for param in adjoint.definition.params})
+    return [found[adjoint.gradients[names[place]]] for place in wrt], adjoint.text
