@@ -23,7 +23,6 @@ from tcjit.grammar.differentiate.simplify import (
     literal,
     multiply,
     negate,
-    read,
     reads,
     select,
     where,
