@@ -9,8 +9,10 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
+import torch
 from support.mapping import AVX512, program
 
+import tcjit
 from tcjit.errors import VerifyError
 from tcjit.mapping import tree as trees
 from tcjit.mapping.assignment import Assignments
@@ -193,3 +195,16 @@ def test_nests_behind_one_keep_their_epilogues(first: str) -> None:
     made = program(f"def f(int64(N) I, float(N,D) X, float(D,E) W) -> (S, O) {{ {body} }}", {"I": (64,), "X": (64, 64), "W": (64, 64)})
     scop = map_program(made, Options(), AVX512).scop
     assert [s.tensor for s in scop.statements if s.fused] == ["O"]
+
+
+@pytest.mark.parametrize("guard", ["n < N && I(n) == v", "n >= M && I(n - M) == v"])
+def test_what_a_condition_before_guards_stays_guarded(guard: str) -> None:
+    """Terms and further data are read only where they have elements."""
+    shift = " - M" if "M" in guard else ""
+    text = f"""def f(int64(N) I, int64(N) J, float(N) Z, float(M) B, float(V) W) -> (Y, X) {{
+        Y(v) +=! ({guard}) ? Z(n{shift}) : 0.0 where n in 0:N+M, v in 0:V
+        X(v, d) +=! ({guard} && J(n{shift}) == d) ? Z(n{shift}) : 0.0 where n in 0:N+M, v in 0:V, d in 0:5 }}"""
+    first, second, z = torch.randint(0, 7, (30,)), torch.randint(0, 5, (30,)), torch.randn(30)
+    y, x = tcjit.define(text)["f"](first, second, z, torch.randn(11), torch.randn(7))
+    torch.testing.assert_close(y, torch.zeros(7).index_add(0, first, z))
+    torch.testing.assert_close(x, torch.zeros(7, 5).index_put((first, second), z, accumulate=True))

@@ -6,6 +6,7 @@ class. A result has its terms in their order or, where threads have nothing else
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
@@ -44,7 +45,7 @@ def scatter_reductions(before: Assignments, machine: Machine, prove: bool) -> As
         start = []
         if a.start is not None:
             start = [replace(a, operator="=", value=a.start, bounds=a.results, reduction=(), start=None, constraints=())]
-        return [*start, _picked_again(before, _update(a, found), prove), *combine]
+        return [*start, _picked_again(before, _update(before, a, found), prove), *combine]
 
     return rewrite(before, visit)
 
@@ -60,7 +61,7 @@ def _picked(before: Assignments, a: Assignment, temporaries: Temporaries) -> Equ
         found = equality(a, index, before.values)
         if found is None or not (a.start == identity(a.operator, dtype) or leaves_any(found.identity, a.operator)):
             continue
-        if not found.reordered or reads_inside(before, _update(a, found)):
+        if not found.reordered or reads_inside(before, _update(before, a, found)):
             return found
     return None
 
@@ -87,11 +88,16 @@ def _chunks(a: Assignment, e: Equality, machine: Machine) -> int:
     return count if long and count >= LEAST_CHUNKS and (streamed or outer * -(-row // BLOCK) < SHARES) else 0
 
 
-def _update(a: Assignment, e: Equality) -> Assignment:
+def _update(before: Assignments, a: Assignment, e: Equality) -> Assignment:
     """The reduction as one of ``index == data ? term : identity``."""
     picked = Binary("==", Index(e.index, dtype="int64"), _at(a, e), dtype="bool")
-    value = Select(picked, where(e.after, e.term, e.identity), e.identity, dtype=e.term.dtype)
-    return replace(a, value=value, start=None, scatter=(e.index,))
+
+    def of_terms(conditions: Sequence[Expr]) -> Assignment:
+        value = Select(picked, where(conditions, e.term, e.identity), e.identity, dtype=e.term.dtype)
+        return replace(a, value=value, start=None, scatter=(e.index,))
+
+    made = of_terms(e.after)  # no term is picked where a condition before does not hold, which isl only knows of conditions that stand here
+    return made if reads_inside(before, made) else of_terms((*e.before, *e.after))
 
 
 def _picked_again(before: Assignments, a: Assignment, prove: bool) -> Assignment:
@@ -105,7 +111,7 @@ def _picked_again(before: Assignments, a: Assignment, prove: bool) -> Assignment
             continue
         if prove:
             verify_equality(before, inner, found)
-        again = _picked_again(before, _update(inner, found), prove)
+        again = _picked_again(before, _update(before, inner, found), prove)
         return replace(a, value=replace(value, then=again.value), scatter=(*a.scatter, *again.scatter))
     return a
 
