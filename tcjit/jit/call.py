@@ -5,10 +5,9 @@ import hashlib
 import logging
 import math
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from tcjit.jit.dynamic import SizeHistory, instance
 from tcjit.jit.fast import Table
 from tcjit.jit.kernel import Kernel
 from tcjit.jit.kernel_cache import LoadedBinary
+from tcjit.jit.key_locks import KeyLocks
 from tcjit.jit.launch import Key
 from tcjit.jit.recent import Recent
 from tcjit.jit.settings import checked_options, checked_target
@@ -178,7 +178,7 @@ class Function:
             return self._record(unchecked, lambda values, other: (other or self).apply(values, unchecked), *args)  # which checks them
         is_deferred = wrt or not is_plain or not all(map(tensors.readable, args))
         if not is_deferred and self._has_lifted(args):
-            result = self._call(tuple(map(_number, args)), out, unchecked)
+            result = self._call(tuple(map(tensors.number, args)), out, unchecked)
             if result is not NotImplemented:
                 return result
         bound = arguments.check(signature, args, self._asked, deferred=self._lifted if is_deferred else ())
@@ -439,11 +439,6 @@ class Function:
         return None
 
 
-def _number(value: Any) -> Any:
-    """The number in a tensor without dimensions; anything else as it is."""
-    return value.item() if isinstance(value, torch.Tensor) and not value.dim() and tensors.plain(value) else value
-
-
 def _check_bool(unchecked: Any) -> None:
     if type(unchecked) is not bool:
         raise ArgumentError(f"unchecked= must be True or False, not {brief(unchecked)}", hint="unchecked=True")
@@ -452,37 +447,13 @@ def _check_bool(unchecked: Any) -> None:
 # ---------------------------------------------------------------- one of each
 
 
-class _KeyLocks:
-    """A lock per key, kept as long as a thread holds it or waits for it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._held: dict[Any, tuple[threading.Lock, int]] = {}  # by key: its lock, and how many hold it or wait for it
-
-    @contextmanager
-    def acquired(self, key: Any) -> Iterator[None]:
-        with self._lock:
-            lock, users = self._held.get(key, (threading.Lock(), 0))
-            self._held[key] = lock, users + 1
-        try:
-            with lock:
-                yield
-        finally:
-            with self._lock:
-                _, users = self._held[key]
-                if users > 1:
-                    self._held[key] = lock, users - 1
-                else:
-                    del self._held[key]
-
-
-_locks = _KeyLocks()
+_locks = KeyLocks()
 _functions: dict[tuple[Any, ...], Function] = {}
 
 
 def _after_fork() -> None:
     global _locks
-    _locks = _KeyLocks()  # locks may have been held by threads that are not in this process
+    _locks = KeyLocks()  # locks may have been held by threads that are not in this process
 
 
 os.register_at_fork(after_in_child=_after_fork)

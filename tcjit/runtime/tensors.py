@@ -78,6 +78,11 @@ def readable(value: object) -> bool:
     return not isinstance(value, torch.Tensor) or value.dim() != 0 or value.device.type == "meta" or plain(value)
 
 
+def number(value: object) -> object:
+    """The number in a tensor without dimensions; anything else as it is."""
+    return value.item() if isinstance(value, torch.Tensor) and not value.dim() and plain(value) else value
+
+
 def freed(tensor: torch.Tensor) -> bool:
     """Whether a tensor that should have memory has none: its storage was resized to nothing."""
     return _ordinary(tensor) and tensor.numel() != 0 and tensor.data_ptr() == 0

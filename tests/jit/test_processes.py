@@ -1,6 +1,6 @@
 """Threads, forked children, and machines on which the fast path cannot be had.
 
-Modules: jit.fast jit.kernel_cache jit.launch
+Modules: jit.fast jit.kernel_cache jit.key_locks jit.launch
 """
 from __future__ import annotations
 
