@@ -39,7 +39,7 @@ INSIDE: dict[str, dict[str, str]] = {
         "tcjit.jit.derivative": COMPILES,
     },
     "jit.define": {"tcjit.jit.call": TORCH, "html": NOTEBOOK, "tcjit.notebook": NOTEBOOK},
-    "jit.derivatives": {"tcjit.grammar.parse": COMPILES},
+    "jit.derivatives": {"tcjit.grammar.parse": COMPILES, "tcjit.jit.compile": COMPILES},
     "jit.differentiation": {"tcjit.jit.derivative": COMPILES},
     "jit.dynamic": {"tcjit.mapping.isl": COMPILES},
     "jit.kernel": {
