@@ -2,7 +2,7 @@
 
 Each row is the backward of one call, of float32 arguments on the CPU: the derived adjoint's time against that of PyTorch's backward of the
 same function, in turns, the median of three readings; only the gradients named are asked for. ``first s`` is the derivation and compilation
-of the adjoint at its first use.
+of the adjoint at its first use. ``--library`` times these two for the operators of the library instead, beside the forward's compilation.
 """
 from __future__ import annotations
 
@@ -144,7 +144,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="rows, all by default: " + ", ".join(ROWS))
     parser.add_argument("--networks", action="store_true", help="the convolutions of ResNet-50 and MobileNetV2 instead")
+    parser.add_argument("--library", action="store_true", help="what deriving and compiling takes")
     given = parser.parse_args(argv)
+    if given.library:
+        print(f"{machine.name()}, torch {torch.__version__}")
+        return _library(given.names)
     rows = NETWORKS if given.networks else ROWS
     names = given.names or list(rows)
     if unknown := [name for name in names if name not in rows]:
@@ -154,6 +158,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     ratios = [_compare(name, rows[name]) for name in names]
     print(f"\nratio of PyTorch's time to tcjit's: geometric mean {statistics.geometric_mean(ratios):.2f}, least {min(ratios):.2f}")
     return 0
+
+
+def _library(names: Sequence[str]) -> int:
+    """Print, for operators of the library, milliseconds of the derivation, and of compiling forward and adjoint at their first calls."""
+    sys.path.append(str(HERE.parent / "tests"))
+    from support.library import NAMES, inputs, listed
+
+    import tcjit
+    from tcjit import library
+    from tcjit.jit.differentiation import adjoint_of, integers
+
+    print(f"{'operator':32} {'derive':>8} {'forward':>8} {'adjoint':>8} {'ratio':>6}")
+    derived, ratios = list[float](), list[float]()
+    for name in names or NAMES:
+        function, case = tcjit.define(library.source(name, "float32"), target="cpu")[name], listed()[name][0]
+        given = inputs(case, function.signature.params, "float32") | case.scalars
+        args = [given[param.name] for param in function.signature.params]
+        forward = _seconds(lambda: function(*args))  # noqa: B023 - called at once
+        floating = {p.name: v for p, v in zip(function.signature.params, args) if isinstance(v, torch.Tensor) and v.is_floating_point()}
+        wrt, asked = [value.requires_grad_() for value in floating.values()], frozenset(floating)
+        derived.append(_seconds(lambda: adjoint_of(function, asked, integers(function.signature, args))))  # noqa: B023
+        results = function(*args)
+        floats = [r for r in (results if isinstance(results, tuple) else (results,)) if r.requires_grad]
+        ones = [torch.ones_like(r) for r in floats]
+        adjoint = _seconds(lambda: torch.autograd.grad(floats, wrt, ones, allow_unused=True))  # noqa: B023
+        ratios.append(adjoint / forward)
+        print(f"{name:32} {derived[-1] * 1e3:8.1f} {forward * 1e3:8.1f} {adjoint * 1e3:8.1f} {ratios[-1]:6.2f}", flush=True)
+    print(f"\nderivation: median {statistics.median(derived) * 1e3:.1f} ms, most {max(derived) * 1e3:.1f} ms; ", end="")
+    print(f"first call of the adjoint against the forward's: median {statistics.median(ratios):.2f}, most {max(ratios):.2f}")
+    return 0
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
 
 
 def _compare(name: str, row: Row) -> float:

@@ -5,14 +5,18 @@ Modules: mapping.passes.fuse_column_reductions
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
 import torch
+from support.caches import small_caches
+from support.fuzz.kernels import sweeps
 from support.mapping import AVX512, program
+from support.run import assert_right
 
 import tcjit
-from tcjit.errors import VerifyError
+from tcjit.errors import TCError, VerifyError
 from tcjit.grammar.ast import Const
 from tcjit.mapping.assignment import Assignments
 from tcjit.mapping.extract import extract
@@ -131,6 +135,22 @@ def test_other_operators_and_sums_that_go_on(operator: str) -> None:
     torch.testing.assert_close(c, expected, rtol=1e-4, atol=1e-3)
     assert torch.equal(y, 2 * x)
     assert any("share" in line for line in f.compile(x).resources["reductions"])
+
+
+@pytest.mark.parametrize("shard", range(4))
+def test_random_sweeps(shard: int) -> None:
+    """Statements over the rows of a matrix; the soak draws fresh ones."""
+    fused = 0
+    for number in range(shard, 28, 4):
+        case = sweeps(random.Random(f"sweeps {number}"))
+        try:
+            assert_right(case, "cpu")
+        except (AssertionError, TCError) as error:
+            raise AssertionError(f"program {number}: {error}\n{case}\n{case.text}") from error
+        with small_caches(case.device["cache_bytes"]):
+            before = extract(case.program())
+            fused += any(a.outer for a in fuse_column_reductions(before, replace(AVX512, shared_bytes=64)).assignments)
+    assert fused, "some of them share chunks"
 
 
 def test_results_do_not_depend_on_the_number_of_threads() -> None:

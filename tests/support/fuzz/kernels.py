@@ -62,6 +62,14 @@ def layers(rng: random.Random) -> Case:
             return replace(made.case(), device={"cache_bytes": rng.choice((64, 512, 2048, 8192))})
 
 
+def sweeps(rng: random.Random) -> Case:
+    """What runs row by row, and reductions over the rows; for a processor with a small cache, on which they share chunks of rows."""
+    while True:
+        made = _Kernel(rng)
+        if _sweep(made):
+            return replace(made.case(), device={"cache_bytes": rng.choice((64, 2048, 8192))})
+
+
 def device(rng: random.Random) -> dict[str, int]:
     """Fewer processors, so that few blocks are enough for large ones; perhaps smaller blocks and less shared memory."""
     changes = {"processors": rng.choice(PROCESSORS)} if rng.random() < 0.7 else {}
@@ -495,6 +503,39 @@ def _pointwise(k: _Kernel) -> bool:
         k.body.append(f"V({at}) = P({at}) ? Q({at}) : Y({at})")
         k.returns = [*k.returns, "V"]
     return True
+
+
+def _sweep(k: _Kernel) -> bool:
+    """Statements over the rows of a matrix, perhaps of a batch, in any order that what they need of one another allows."""
+    rng = k.rng
+    batch = ["b"] if rng.random() < 0.3 else []
+    for name in batch:
+        k.size(name.upper(), (1, 2, 3, 5))
+    k.size("M", (4, 5, 7, 8, 13, 16, 31, 32, 40, 64, 100))
+    k.size("N", (3, 7, 8, 15, 16, 17, 31, 32, 33, 64, 100, 200))
+    names = [*(name.upper() for name in batch), "M", "N"]
+    if not k.fits(*names):
+        return False
+    k.dtype = rng.choice(("float32", "float32", "float64", "int32", "bfloat16", "float16"))
+    k.tensor("X", *names)
+    k.tensor("G", *names)
+    k.tensor("w", "N")
+    k.returns = []
+    at, row = ", ".join([*batch, "m", "n"]), ", ".join([*batch, "m"])
+    known, statistics = ["X", "G"], list[str]()
+    for number in range(rng.choice((2, 3, 4, 5))):
+        name, read = f"T{number}", f"{rng.choice(known)}({at})"
+        other = rng.choice(("", " * w(n)", f" + {rng.choice(known)}({at})", *(f" - {s}({row})" for s in statistics)))
+        kind = rng.choice(("statistic", "points", "columns", "columns"))
+        if kind == "points":
+            k.body.append(f"{name}({at}) = {read}{other}")
+            known.append(name)
+        else:
+            left = row if kind == "statistic" else rng.choice(("n", "n", "n", ", ".join([*batch, "n"])))
+            k.body.append(f"{name}({left}) {rng.choice(('+', '+', 'max', 'min'))}=! {read}{other}")
+            statistics += [name] if kind == "statistic" else []
+        k.returns += [name] if kind == "columns" or rng.random() < 0.5 else []
+    return bool(k.returns)
 
 
 FAMILIES: tuple[Callable[[_Kernel], bool], ...] = (
