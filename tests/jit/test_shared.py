@@ -93,7 +93,7 @@ def test_other_words_share_a_kernel(compiled: list[str]) -> None:
     for _ in range(3):
         table, which, a, s = arguments()
         expected = a * table[which] + s
-        assert torch.allclose(one(table, which, a, s), expected, atol=1e-6) and torch.allclose(other(table, which, a, s), expected, atol=1e-6)
+        assert all(torch.allclose(function(table, which, a, s), expected, atol=1e-6) for function in (one, other))
         strided = torch.randn(3, 7).t()
         assert torch.allclose(other(strided, which, a, s), a * strided[which] + s, atol=1e-6)
     assert compiled == ["pick", "choose"], "the second for a layout that the first has not met"
