@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -23,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:1] = [str(HERE), str(HERE / "peers"), str(HERE.parent)]
 
 import machine  # noqa: E402 - the path above comes first
-from clock import timing  # noqa: E402
+from clock import median  # noqa: E402
 
 READING_S = 0.3
 Reference = Callable[..., torch.Tensor]
@@ -212,15 +211,10 @@ def _compare(name: str, row: Row) -> float:
     first = backward(own)
     seconds = time.perf_counter() - begin
     error = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(first, backward(theirs), strict=True))
-    readings = [(_median(lambda: backward(own)), _median(lambda: backward(theirs))) for _ in range(3)]
+    readings = [(median(lambda: backward(own), READING_S), median(lambda: backward(theirs), READING_S)) for _ in range(3)]
     mine, torchs = sorted(readings, key=lambda reading: reading[1] / reading[0])[1]
     print(f"{name:28} {mine * 1e3:9.2f} {torchs * 1e3:9.2f} {torchs / mine:6.2f} {seconds:8.2f} {error:8.1e}", flush=True)
     return torchs / mine
-
-
-def _median(call: Callable[[], object]) -> float:
-    """Seconds of a call, the median of as many as take one reading."""
-    return statistics.median(timing.sampled(partial(timing.reading, call), 3, 100_000, READING_S))
 
 
 if __name__ == "__main__":

@@ -13,15 +13,14 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:1] = [str(HERE.parent), str(HERE.parent / "peers"), str(HERE.parents[1])]
 
 import machine  # noqa: E402 - the path above comes first
-from clock import timing  # noqa: E402
+from clock import median  # noqa: E402
 
 from generality.families import FAMILIES, numbered  # noqa: E402
 from generality.operators import Operator  # noqa: E402
@@ -66,24 +65,19 @@ def _compare(op: Operator, label: str, seed: int, trials: int, most: float) -> f
     tensors = op.tensors(zlib.crc32(label.encode()) ^ seed)
     function = tcjit.define(op.text)[op.entry]
     untuned = function.compile(*tensors, options=tcjit.Options())
-    if _median(lambda: untuned(*tensors)) > most * 1e-3:
+    if median(lambda: untuned(*tensors), READING_S) > most * 1e-3:
         return None
     begin = time.perf_counter()
     options = function.autotune(*tensors, config=tcjit.TunerConfig(trials=trials, seed=seed)).options
     seconds = time.perf_counter() - begin
     tuned = function.compile(*tensors, options=options)
-    readings = [(_median(lambda: untuned(*tensors)), _median(lambda: tuned(*tensors))) for _ in range(ROUNDS)]
+    readings = [(median(lambda: untuned(*tensors), READING_S), median(lambda: tuned(*tensors), READING_S)) for _ in range(ROUNDS)]
     before, after = (statistics.median(column) for column in zip(*readings, strict=True))
     ratio = 1.0 if tuned.source == untuned.source else statistics.median(b / a for a, b in readings)
     plain = tcjit.Options().to_dict()
     changes = {name: value for name, value in options.to_dict().items() if value != plain[name]}
     print(f"{label:28} {before * 1e6:12.1f} {after * 1e6:12.1f} {ratio:6.2f} {seconds:6.1f}  {changes or 'the defaults'}", flush=True)
     return ratio
-
-
-def _median(call: Callable[[], object]) -> float:
-    """Seconds of a call, the median of as many as take one reading."""
-    return statistics.median(timing.sampled(partial(timing.reading, call), 3, 100_000, READING_S))
 
 
 if __name__ == "__main__":
