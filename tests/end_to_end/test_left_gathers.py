@@ -6,7 +6,6 @@ Modules: grammar.targets mapping.extract mapping.passes.scatter_reductions mappi
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -19,7 +18,6 @@ from support.run import assert_right, tensor
 import tcjit
 from tcjit.errors import GatherError, ShapeError
 from tcjit.grammar.parse import parse
-from tcjit.mapping.passes import parallelise
 
 SIZES = {"N": 50, "D": 33, "V": 6, "B": 3, "M": 7}
 
@@ -95,13 +93,7 @@ FAULTS: dict[str, Case] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Threads share even small loops."""
-    before = torch.get_num_threads()
-    monkeypatch.setattr(parallelise, "WORTH_THREADS", 1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("threads_share_small_loops")
 
 
 @pytest.mark.parametrize("name", SCATTERS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import faulthandler
 import os
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -16,7 +15,6 @@ from support.run import assert_right, tensor
 
 import tcjit
 from tcjit.errors import GatherError, TCError
-from tcjit.mapping.passes import parallelise
 
 INDICES = ("I", "J")
 LARGE = 1 << 17  # terms of a histogram that is cut into chunks
@@ -116,13 +114,7 @@ SCATTERS: dict[str, Case] = {
 PROGRAMS = {**GATHERS, **SCATTERS}
 
 
-@pytest.fixture(autouse=True)
-def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Threads share even small loops."""
-    before = torch.get_num_threads()
-    monkeypatch.setattr(parallelise, "WORTH_THREADS", 1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("threads_share_small_loops")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
