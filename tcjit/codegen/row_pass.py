@@ -206,7 +206,9 @@ class _Step:
                 else:
                     dtype = row_pass.declared(row_pass.dtype(access.tensor))
                     self.known[key], self.loads[key] = self.arrays(vtype(dtype)), (run, access)
-            if s.reduces_rows and (target := self.key(s.element, run)) is not None:
+            if s.reduces_rows:
+                target = self.key(s.element, run)
+                assert target is not None, "partial results lie along the row"
                 self.goes_on[s.name] = self.known[target]
             reduced = s.name in row_pass.reduced
             dtype = row_pass.declared(s.value.dtype if reduced else row_pass.dtype(s.tensor))

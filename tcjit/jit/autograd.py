@@ -131,7 +131,7 @@ def transformer(function: Differentiable) -> Callable[..., Any]:
 
     def apply(unchecked: bool, *args: Any) -> Any:
         if _is_in_vmap_alone(args):
-            return _in_vmap(function, unchecked, args)  # as the class would be called, in a fifth of its time
+            return _in_vmap(function, unchecked, args)  # what the class would do, without what functorch does around it
         return of_all(unchecked, *args)
 
     return apply

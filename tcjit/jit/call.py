@@ -131,15 +131,17 @@ class Function:
             args = arguments.positional(self.signature, args, named)
         if is_dynamo_compiling():
             return self._traced(args, out, unchecked)
+        result = self._repeated(args, out, unchecked)
+        return self._slow(args, out, unchecked) if result is NotImplemented else result
+
+    def _repeated(self, args: tuple[Any, ...], out: Any, unchecked: bool) -> Any:
+        """A call like one before; NotImplemented where there was none, or for the longer way to say what is wrong."""
         try:
-            result = self._call(args, out, unchecked)
+            return self._call(args, out, unchecked)
         except RuntimeError as error:
             if isinstance(error, TCError) or out is not None:  # what is given may be written already
                 raise
-            result = NotImplemented  # no memory for the results: the longer way says for which
-        if result is NotImplemented:
-            return self._slow(args, out, unchecked)
-        return result
+            return NotImplemented  # no memory for the results
 
     def _traced(self, args: tuple[Any, ...], out: Any, unchecked: bool) -> Any:
         """What torch.compile sees: the operator, and copies where the caller gave outputs."""
@@ -178,7 +180,7 @@ class Function:
             return self._record(unchecked, lambda values, other: (other or self).apply(values, unchecked), *args)  # which checks them
         is_deferred = wrt or not is_plain or not all(map(tensors.readable, args))
         if not is_deferred and self._has_lifted(args):
-            result = self._call(tuple(map(tensors.number, args)), out, unchecked)
+            result = self._repeated(tuple(map(tensors.number, args)), out, unchecked)
             if result is not NotImplemented:
                 return result
         bound = arguments.check(signature, args, self._asked, deferred=self._lifted if is_deferred else ())

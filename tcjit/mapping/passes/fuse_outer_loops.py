@@ -176,7 +176,7 @@ class _Fusion:
         a = self.program[first]
         plain = {sub.name: axis for axis, sub in enumerate(a.subscripts) if isinstance(sub, Index)}
         bounds = [(name, upper) for name, lower, upper in a.results if lower == 0 and upper > 1 and name in plain]
-        if a.final or a.empty or a.dynamic or not bounds:
+        if a.final or a.empty or a.dynamic or not bounds or _has_residues(a):
             return []
         bounds.sort(key=lambda bound: plain[bound[0]])
         run = _FusedRun(tuple(extent for _, extent in bounds))

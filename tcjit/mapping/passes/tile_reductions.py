@@ -318,8 +318,8 @@ class _ReductionTiling:
 
     @property
     def near_elements(self) -> int:
-        """Those that stay in the nearest cache while rows pass."""
-        return self.setting.machine.near_bytes // ELEMENT_BYTES[self.a.value.dtype] // NEAR_SHARE
+        """Those that stay in the nearest cache while rows pass, where others run over these too."""
+        return self.setting.machine.near_bytes // ELEMENT_BYTES[self.a.value.dtype] // NEAR_SHARE if self.by_rows else 0
 
     def refuse_others(self, tensors: Mapping[str, Storage]) -> None:
         a = self.a
@@ -354,7 +354,7 @@ class _ReductionTiling:
         statements = [_simplified(with_epilogue(part.flat(), epilogue, tensors, program)) for part, _ in parts]
         if not all(s.writes_once for s in statements):
             raise MappingError("several results are written to one element")
-        if restricted is whole and not self.alone and not any(_reuses(s, self.near_elements * self.by_rows) for s in statements):
+        if restricted is whole and not self.alone and not any(_reuses(s, self.near_elements) for s in statements):
             raise _NoNestError("every operand is used once, by others too")
         return _Rewritten(whole, restricted, parts, statements, complete)
 
