@@ -256,9 +256,11 @@ class _Specialisation:
         try:
             left, right = (polynomial.integer(side, {**known, **self.values}) for side in (agreement.left, agreement.right))
         except ZeroDivisor:
-            raise ShapeError(f"{agreement.what}: a division by zero", where=agreement.where, sizes=self.values) from None
+            hint = "a divisor other than 0"
+            raise ShapeError(f"{agreement.what}: a division by zero", where=agreement.where, sizes=self.values, hint=hint) from None
         if left != right:
-            raise ShapeError(f"{agreement.what}: {left} is not {right}", where=agreement.where, sizes=self.values)
+            hint = f"an extent of {right} there, or other sizes"
+            raise ShapeError(f"{agreement.what}: {left} is not {right}", where=agreement.where, sizes=self.values, hint=hint)
 
 
 def _values(expr: Expr) -> list[Expr]:
