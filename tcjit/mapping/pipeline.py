@@ -30,6 +30,7 @@ from tcjit.mapping.passes.chunk_reductions import chunk_reductions
 from tcjit.mapping.passes.combine_in_blocks import combine_in_blocks
 from tcjit.mapping.passes.contract import contract
 from tcjit.mapping.passes.contract_slices import contract_slices, verify_outer_loops
+from tcjit.mapping.passes.eliminate_dead_instances import eliminate_dead_instances
 from tcjit.mapping.passes.eliminate_indices import eliminate_indices
 from tcjit.mapping.passes.expand_operands import expand_operands
 from tcjit.mapping.passes.factor_contractions import factor_contractions
@@ -143,6 +144,7 @@ def build_scop(
     assignments = proved(hoist_invariants, assignments, isinstance(target, Machine), tensor_cores)
     assignments = proved(number_values, assignments) if isinstance(target, Machine) else assignments
     assignments = proved(substitute_forward, assignments) if nests and options.fusion != "minimal" else assignments
+    assignments = proved(eliminate_dead_instances, assignments)
     if nests:
         assignments = step(simplify_reductions, assignments)
         assignments = step(scatter_reductions, assignments, target, prove != "none")

@@ -15,7 +15,7 @@ from functools import cached_property, partial
 import islpy as isl
 
 from tcjit.errors import VerifyError
-from tcjit.grammar.affine import affine, condition, isl_name
+from tcjit.grammar.affine import affine, condition, guarded_accesses, isl_name
 from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES, holds
@@ -57,6 +57,7 @@ class _Replacement(Instances):
             "chunk_reductions": self.chunked,
             "combine_in_blocks": self.copied,
             "restrict_products": self.restricted,
+            "eliminate_dead_instances": self.unread,
             "split_index_sets": self.parted,
             "split_sums": self.parted,
             "split_initialisation": self.initialised,
@@ -369,6 +370,37 @@ class _Replacement(Instances):
         if not left.is_subset(whole) or not self.agree(old.value, new[0].value, left, old):
             return "a term has another value"
         return "" if self.neutral(old.value, neutral, whole.subtract(left), old) else "a term that is no identity is gone"
+
+    def unread(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """The identity instead of terms of elements that no assignment reads."""
+        if len(new) != 1 or replace(new[0], value=old.value) != old or self.before[old.tensor].role != "temporary":
+            return "more than the value changed"
+        neutral = identity(old.operator, old.value.dtype)
+        if not isinstance(new[0].value, Select) or (new[0].value.then, new[0].value.other) != (old.value, neutral):
+            return "it is no choice between the value and the identity"
+        fact = condition(new[0].value.condition, self.values)
+        if fact is None:
+            return "the condition is not affine"
+        results = _results(old)
+        live = self.elements(results, old.subscripts, self.instances(results).intersect(self.where(results, fact)))
+        for a in self.program:
+            for expr in (a.value, *a.subscripts, *([a.start] if a.start is not None else [])):
+                for access, guards in guarded_accesses(expr):
+                    if access.tensor == old.tensor and not self.read(a, access, guards).is_subset(live):
+                        return "an element is read whose terms are gone"
+        return ""
+
+    def read(self, a: Assignment, access: Access, guards: Sequence[tuple[Expr, bool]]) -> isl.Set:
+        """The elements of an access, as far as affine conditions tell."""
+        where = self.instances(a)
+        for guard, true in guards:
+            if (fact := condition(guard, self.values)) is not None:
+                where = where.intersect(self.where(a, f"({fact})" if true else f"not ({fact})"))
+        return self.elements(a, access.subscripts, where)
+
+    def elements(self, a: Assignment, subscripts: Sequence[Expr], where: isl.Set) -> isl.Set:
+        """Those at some instances."""
+        return where.apply(self.map(a.dims, [str(affine(sub, self.values)) for sub in subscripts]))
 
     def picked(self, old: Assignment, sums: Assignment, pick: Assignment, neutral: Const) -> str:
         storage, target = self.after[sums.tensor], self.before[old.tensor]

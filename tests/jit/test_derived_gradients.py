@@ -175,3 +175,16 @@ def test_what_has_no_gradient(tc: Any) -> None:
     assert_refused(lambda: functions.g(x, out=torch.zeros(5, dtype=torch.float64)), tcjit.CheckError, "torch.no_grad()")
     with torch.no_grad():
         torch.testing.assert_close(functions.f(torch.full_like(x, 2.0))[0], torch.special.polygamma(2, x.new_ones(())))
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_quotients_of_sums_without_terms(rows: int) -> None:
+    """Rows that are masked as a whole have no gradient by what would divide them, 0 as it is."""
+    text = "def f(float(M,K) A, float(M) z, int32(M) L) -> (y) { y(m) +=! k < L(m) ? A(m, k) / z(m) : 0.0 }"
+    lengths = torch.tensor([rows, 0, 5, 0], dtype=torch.int32)
+    a, z = torch.randn(4, 7, requires_grad=True), torch.tensor([2.0, 0.0, -1.0, 0.0], requires_grad=True)
+    got = torch.autograd.grad(tcjit.define(text).f(a, z, lengths), [a, z], torch.ones(4))
+    used = torch.arange(7) < lengths[:, None]
+    wanted = torch.autograd.grad(torch.where(used, a / torch.where(used, z[:, None], 1.0), 0.0).sum(1), [a, z], torch.ones(4))
+    torch.testing.assert_close(got, wanted)
+    assert torch.equal(got[1] == 0, lengths == 0)

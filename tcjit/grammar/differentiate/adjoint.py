@@ -15,6 +15,7 @@ from tcjit.grammar.differentiate.activity import active_tensors, checked_names, 
 from tcjit.grammar.differentiate.body import Body, tensors_read, text_of
 from tcjit.grammar.differentiate.box import positive_scalars
 from tcjit.grammar.differentiate.contribute import Contribution, contribution, materialise, plain_read
+from tcjit.grammar.differentiate.dead_terms import without_dead_terms
 from tcjit.grammar.differentiate.invert import dimension_name
 from tcjit.grammar.differentiate.normalise import Update, normalise
 from tcjit.grammar.differentiate.rules import terms
@@ -76,7 +77,7 @@ def differentiate(
 
 class _Reverse:
     def __init__(self, definition: Def, wrt: Sequence[str], saved: Collection[str], ties: str, differentiable: bool) -> None:
-        self.form = normalise(definition)
+        self.form = without_dead_terms(normalise(definition))
         self.wrt = {name: self.form.initial.get(name, name) for name in wrt}  # by the forward's name, that of the version
         self.body = Body(self.form)
         self.saved, self.ties, self.differentiable = saved, ties, differentiable

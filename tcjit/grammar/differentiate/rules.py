@@ -43,9 +43,10 @@ def terms(update: Update, gradient: Access, active: Container[str], body: Body, 
     """
     if update.operator in ("=", "+="):
         stored = body.own(update) if update.operator == "=" and may_reuse(update.value) else None
-        dividend, divisor = _quotient(update.value, update.reduction)
+        guard, inner = _guarded(update.value)
+        dividend, divisor = _quotient(inner, update.reduction)
         if divisor is not None and _is_complete(update, body):
-            yield from _of_quotient(update, dividend, divisor, gradient, active, body)
+            yield from _of_quotient(update, guard, dividend, divisor, gradient, active, body)
             return
         for leaf, derivative in derivatives(update.value, active, stored).items():
             yield leaf, multiply(gradient, derivative), [], update
@@ -66,6 +67,13 @@ def terms(update: Update, gradient: Access, active: Container[str], body: Body, 
             if isinstance(term, Select) and is_number(term.other, 0):
                 conditions, term = conjuncts(term.condition), term.then
             yield leaf, term, [*conditions, assume(hit, conditions)], update
+
+
+def _guarded(value: Expr) -> tuple[Expr | None, Expr]:
+    """The condition without which a value is 0, if it has one, and what it is then."""
+    if isinstance(value, Select) and is_number(value.other, 0):
+        return value.condition, value.then
+    return None, value
 
 
 def _quotient(value: Expr, reduction: Collection[str]) -> tuple[Expr, Expr | None]:
@@ -91,15 +99,17 @@ def _is_complete(update: Update, body: Body) -> bool:
 
 
 def _of_quotient(
-    update: Update, dividend: Expr, divisor: Expr, gradient: Access, active: Container[str], body: Body
+    update: Update, guard: Expr | None, dividend: Expr, divisor: Expr, gradient: Access, active: Container[str], body: Body
 ) -> Iterator[Term]:
     """The contributions of a sum of quotients as of the quotient of a sum: the cotangent is divided once for all terms, and the sum is not
-    computed again for the divisor."""
+    computed again for the divisor. Without a term the sum is 0, which it cannot be with terms that are divided by 0."""
     left = replace(update, ranges={name: update.ranges[name] for name in update.left})
     share = _stored(update, "d_sum", divide(gradient, divisor), body)
     spans = ([integer_of(end) for end in update.ranges[name]] for name in update.reduction)
     filled = [compare("<", number(0), polynomial.expression(upper - lower)) for lower, upper in spans]
     some = conjunction(*(test for test in filled if not isinstance(test.right, Const)))
+    if guard is not None:
+        dividend, some = where(guard, dividend), compare("!=", body.own(left), literal(0, update.value.dtype))
     for leaf, derivative in derivatives(dividend, active).items():
         yield leaf, multiply(share, derivative), [], update
     for leaf, derivative in derivatives(divisor, active).items():

@@ -1,7 +1,7 @@
 """Texts of adjoints: one for each construct, names, parameters, settings and errors. Their values are tested in ``tests/end_to_end``.
 
 Modules: grammar.differentiate.adjoint grammar.differentiate.activity grammar.differentiate.body grammar.differentiate.contribute
- grammar.differentiate.rules grammar.differentiate.shifts grammar.differentiate.values
+ grammar.differentiate.dead_terms grammar.differentiate.rules grammar.differentiate.shifts grammar.differentiate.values
 """
 from __future__ import annotations
 
@@ -119,10 +119,29 @@ def test_quotients() -> None:
         "d_B(k, n) +=! d_sum_C(m, n) * A(m, k)",
         "d_z(m) +=! 0 < K ? -(d_sum_C(m, n) * C(m, n)) : 0.0",
     ]
+    guarded = text.replace("A(m, k) / z(m) * B(k, n)", "k <= m ? A(m, k) / z(m) * B(k, n) : 0.0")
+    assert lines(adjoint(guarded)) == [
+        "d_sum_C(m, n) = d_C(m, n) / z(m)",
+        "d_A(m, k) +=! k <= m ? d_sum_C(m, n) * B(k, n) : 0.0",
+        "d_B(k, n) +=! k <= m ? d_sum_C(m, n) * A(m, k) : 0.0",
+        "d_z(m) +=! C(m, n) != 0.0 ? -(d_sum_C(m, n) * C(m, n)) : 0.0",
+    ]
     terms = "def f(float(M,K) A, float(M,K) Z) -> (y) { y(m) +=! A(m, k) / Z(m, k) }"  # each term has its own
     assert lines(adjoint(terms)) == ["d_A(m, k) = d_y(m) / Z(m, k)", "d_Z(m, k) = -(d_y(m) * (A(m, k) / (Z(m, k) * Z(m, k))))"]
     more = "def f(float(M,K) A, float(M) z) -> (y) { y(m) = z(m)  y(m) += A(m, k) / z(m) }"  # it is not all that the result holds
     assert not any("y(m)" in line.replace("d_y(m)", "") for line in lines(adjoint(more)))
+
+
+def test_sums_of_what_nothing_reads_have_no_cotangent() -> None:
+    text = """def f(float(M,K) A, float(N,K) B) -> (y) {
+        S(i, j) +=! A(i, k) * B(j, k)
+        y(i) max=! j <= i ? S(i, j) : 0.0
+    }"""
+    found = lines(adjoint(text))
+    assert "S(i, j) +=! j <= i ? A(i, k) * B(j, k) : 0.0" in found
+    assert "d_A(i, k) +=! j <= i ? d_S(i, j) * B(j, k) : 0.0" in found and "d_B(j, k) +=! j <= i ? d_S(i, j) * A(i, k) : 0.0" in found
+    returned = text.replace("-> (y)", "-> (S, y)")
+    assert "d_B(j, k) +=! d_all_S(i, j) * A(i, k)" in lines(adjoint(returned))
 
 
 def test_products() -> None:
