@@ -46,6 +46,19 @@ class StatementForm:
     def dims(self) -> tuple[str, ...]:
         return tuple(name for name, _, _ in self.bounds)
 
+    @cached_property
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        """The lower and the upper bound (exclusive) of each dimension."""
+        return {name: (lower, upper) for name, lower, upper in self.bounds}
+
+    @cached_property
+    def extents(self) -> dict[str, int]:
+        return {name: upper - lower for name, lower, upper in self.bounds}
+
+    @property
+    def points(self) -> int:
+        return prod(self.extents.values())
+
     @property
     def picks(self) -> dict[str, Expr]:
         """For each dimension of ``scatter`` the data that pick one of its results for a term."""
@@ -82,15 +95,11 @@ class ScopStatement(StatementForm):
         return f"{self.name}[{', '.join(self.isl_dims)}]"
 
     def extent(self, dim: str) -> int:
-        return next(upper - lower for name, lower, upper in self.bounds if name == dim)
+        return self.extents[dim]
 
     def range(self, dim: str) -> tuple[str, str]:
         """The lower and the upper bound (exclusive) of a dimension, in isl's words."""
         return next((str(lower), str(upper)) for name, lower, upper in (*self.dynamic_bounds, *self.bounds) if name == dim)
-
-    @property
-    def points(self) -> int:
-        return prod(upper - lower for _, lower, upper in self.bounds)
 
     @property
     def facts(self) -> list[str]:

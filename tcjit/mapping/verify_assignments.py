@@ -50,8 +50,7 @@ class _Replacement(Instances):
         super().__init__(before)
         self.programs = before, after
         self.program = after.assignments
-        self.before = {storage.name: storage for storage in before.tensors}
-        self.after = {storage.name: storage for storage in after.tensors}
+        self.before, self.after = before.storages, after.storages
         self.rules: Mapping[str, Callable[[Assignment, Sequence[Assignment]], str]] = {
             "widen": self.widened,
             "chunk_reductions": self.chunked,
@@ -116,8 +115,6 @@ class _Replacement(Instances):
     @staticmethod
     def inlined(value: Expr, program: Assignments, end: int, given: Collection[str], ranges: Mapping[str, tuple[object, ...]]) -> Expr:
         """A value at a place of a program with those that elements of some tensors were ``given`` before, of what has not changed since."""
-        tensors = {storage.name: storage for storage in program.tensors}
-
         def visit(value: Expr) -> Expr:
             if not isinstance(value, Access) or value.tensor not in given:
                 return rebuild(value, visit)
@@ -126,7 +123,7 @@ class _Replacement(Instances):
                 return value
             a = program.assignments[first]
             changed = {one.tensor for one in program.assignments[first:end]}
-            plain = a.operator == "=" and not a.constraints and tensors[a.tensor].dtype == a.value.dtype
+            plain = a.operator == "=" and not a.constraints and program.storages[a.tensor].dtype == a.value.dtype
             pairs = zip(a.subscripts, value.subscripts, strict=True)
             read = {own.name: other.name for own, other in pairs if isinstance(own, Index) and isinstance(other, Index)}
             whole = set(read) == set(a.dims) and len(read) == len(a.subscripts)
@@ -142,13 +139,12 @@ class _Replacement(Instances):
         if len(new) != 1 or new[0].outer is None or not set(new[0].outer.dims) <= set(new[0].dims):
             return "it shares loops that it does not have"
         a = replace(new[0], outer=None)
-        ranges = {name: (lower, upper) for name, lower, upper in old.bounds}
         bounds, values, constraints = list(a.bounds), {}, list(a.constraints)
         for blocks, inner in zip(a.bounds, a.bounds[1:]):
             (outer, first, count), (dim, least, size) = blocks, inner
-            if outer in ranges:
+            if outer in old.ranges:
                 continue
-            lower, extent = ranges.get(dim, (0, 0))
+            lower, extent = old.ranges.get(dim, (0, 0))
             if first or least or lower or extent > count * size:
                 return "blocks do not have the points of the dimension"
             if extent < count * size:
@@ -322,8 +318,7 @@ class _Replacement(Instances):
             started = a.start == identity("+=", storage.dtype) if a.operator == "+=" else not a.reduction
             if not exact or a.subscripts != places or storage.shape != shape or not started or a.constraints or a.dynamic:
                 return "a temporary does not hold what it stands for"
-        ranges = {name: (lower, upper) for name, lower, upper in old.bounds}
-        if any(ranges.get(name) != (lower, upper) for a in new for name, lower, upper in a.bounds):
+        if any(old.ranges.get(name) != (lower, upper) for a in new for name, lower, upper in a.bounds):
             return "a range changed"
         multiplied: list[Expr] = []
         summed: list[str] = []
@@ -389,9 +384,9 @@ class _Replacement(Instances):
 
     def once(self, old: Assignment, new: Assignment, dim: str) -> bool:
         """Whether the terms of ``new`` are those of ``old``, each once, where ``dim`` counts inside chunks of its extent in ``new``."""
-        chunk, size = isl_name(new.bounds[0][0]), next((high for name, low, high in new.bounds if name == dim and low == 0), 0)
-        first = next(low for name, low, _ in old.bounds if name == dim)
-        if size < 1 or {*new.dims} != {*old.dims, new.bounds[0][0]} or new.reduction != old.reduction:
+        chunk, size = isl_name(new.bounds[0][0]), new.ranges.get(dim, (0, 0))[1]
+        first = old.ranges[dim][0]
+        if size < 1 or new.ranges[dim][0] or {*new.dims} != {*old.dims, new.bounds[0][0]} or new.reduction != old.reduction:
             return False
         place = f"{size} * {chunk} + {isl_name(dim)} + {first}"
         to = [place if name == dim else isl_name(name) for name in old.dims]

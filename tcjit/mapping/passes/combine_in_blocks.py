@@ -24,7 +24,7 @@ def combine_in_blocks(before: Assignments) -> Assignments:
     """The program with a copy of such results for each chunk, and the assignments that use them cut into the same chunks."""
     combined = [a for a in before.assignments if _combines(a)]
     counts = {a.terms[0][2] for a in combined}
-    unchanged = replace(before, replaced=tuple((a,) for a in before.assignments))
+    unchanged = before.with_parts((a,) for a in before.assignments)
     if len(counts) != 1 or any(a.dynamic or a.outer for a in before.assignments):
         return unchanged
     (count,) = counts
@@ -38,8 +38,7 @@ def combine_in_blocks(before: Assignments) -> Assignments:
         source = next(a.source for a in before.assignments if a.tensor == name)
         copies[name] = temporaries.add(source, f"{name}_each", storage.dtype, (count, *storage.shape)).name
     cut = {a.tensor for a in before.assignments if a.tensor not in copies and not a.reduction and a.inputs & copies.keys()}
-    made = tuple(_by_chunks(a, copies, cut, count, temporaries) for a in before.assignments)
-    return replace(before, assignments=made, temporaries=tuple(temporaries.added), replaced=tuple((a,) for a in made))
+    return before.with_parts([(_by_chunks(a, copies, cut, count, temporaries),) for a in before.assignments], temporaries)
 
 
 def _combines(a: Assignment) -> bool:
@@ -51,7 +50,7 @@ def _combines(a: Assignment) -> bool:
 
 def _small(before: Assignments, wanted: set[str], count: int) -> set[str]:
     """Those of some results, and what is computed from them element by element, of which every user has chunks."""
-    storages = {storage.name: storage for storage in before.tensors}
+    storages = before.storages
     found = {t for t in wanted if storages[t].role == "temporary" and prod(storages[t].shape) * count * count <= MOST}
 
     def pointwise(a: Assignment) -> bool:
@@ -116,7 +115,7 @@ def _by_chunks(a: Assignment, copies: dict[str, str], cut: set[str], count: int,
         return replace(a, tensor=copies[a.tensor], subscripts=(chunk, *a.subscripts), value=of_chunk(a.value), bounds=bounds)
     dim = _cut(a, count, read)
     assert dim is not None  # or its operands had no copies
-    size = next(upper for one, _, upper in a.bounds if one == dim) // count
+    size = a.ranges[dim][1] // count
     moved = total([(size, chunk), (1, index(dim))])
     small = {one for access in a.reads if access.tensor in copies for sub in access.subscripts for one in names(sub)}
     ordered = sorted(a.bounds, key=lambda bound: bound[0] not in small)  # what a block has of the copies comes from outer loops

@@ -41,7 +41,7 @@ def fuse_outer_loops(before: Assignments, machine: Machine) -> Assignments:
             assignments.append(before.assignments[first])
         number += bool(fused)
         first = len(assignments)
-    return replace(before, assignments=tuple(assignments), replaced=tuple((new,) for new in assignments))
+    return before.with_parts((new,) for new in assignments)
 
 
 def _under(a: Assignment, number: int, loops: Sequence[tuple[str, int]]) -> Assignment:
@@ -115,8 +115,8 @@ class _FusedRun:
 
     def take(self, a: Assignment, accesses: Sequence[Access]) -> bool:
         """Add an assignment, if it uses what others of the run compute and any loop is left that all can share."""
-        ranges = {name: (lower, upper) for name, lower, upper in a.results}
         joined = [access for access in accesses if access.tensor in self.written or access.tensor == a.tensor in self.axes]
+        ranges = {name: limits for name, limits in a.ranges.items() if name not in a.reduction}
         dims = tuple(self._dim(loop, joined, ranges) for loop in range(len(self.extents)))
         if not joined or not any(dims) or a.final or a.empty or a.dynamic or _has_residues(a):
             return False
@@ -163,7 +163,7 @@ class _Fusion:
 
     def __init__(self, before: Assignments, machine: Machine) -> None:
         self.machine, self.program = machine, before.assignments
-        self.tensors = {storage.name: storage for storage in before.tensors}
+        self.tensors = before.storages
         self.uses = [_Uses(a) for a in self.program]
         self.users: dict[str, list[int]] = {}  # of each tensor, in order
         for position, uses in enumerate(self.uses):

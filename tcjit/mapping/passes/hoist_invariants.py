@@ -51,8 +51,6 @@ class _Hoisting:
         self.a, self.values, self.temporaries, self.cpu = a, values, temporaries, cpu
         self.worth = WORTH_HOISTING if cpu else WORTH_LAUNCH
         self.converted = set(map(id, converted))
-        self.extents = {name: upper - lower for name, lower, upper in a.bounds}
-        self.points = prod(self.extents.values())
         last = a.subscripts[-1] if a.subscripts and not a.reduction else None
         self.inner = frozenset(names(last)) if last is not None else frozenset()
         self.made: list[Assignment] = []
@@ -75,11 +73,11 @@ class _Hoisting:
     def is_invariant(self, value: Expr, guarded: bool) -> bool:
         """Whether a value is worth a temporary, and may be computed for all values of its indices."""
         dims = self.dims(value)
-        count = prod(self.extents[dim] for dim in dims)
-        if not dims or self.points < USES * count:
+        count = prod(self.a.extents[dim] for dim in dims)
+        if not dims or self.a.points < USES * count:
             return False
         if id(value) in self.converted:
-            return self.points >= WORTH_NARROW * count
+            return self.a.points >= WORTH_NARROW * count
         accesses = [part for part in walk(value) if isinstance(part, Access)]
         gathered = sum(any(affine(sub, self.values) is None for sub in access.subscripts) for access in accesses)
         work = operations(value) + GATHER * gathered
@@ -87,7 +85,7 @@ class _Hoisting:
             return False
         if not gathered and all(isinstance(factor, Access) for factor in factors(value)):
             return False  # products of elements are computed where they are packed
-        if work * (self.points - count) < max(self.worth, TRAFFIC * count):
+        if work * (self.a.points - count) < max(self.worth, TRAFFIC * count):
             return False
         if not self.a.reduction and (work < WORTH_LOAD or not self.inner & dims):
             return False
@@ -103,27 +101,26 @@ class _Hoisting:
         """The dimensions that a value depends on; long sums are asked for those of all their parts."""
         known = self.known.get(id(value))
         if known is None:
-            own = frozenset([value.name]) & self.extents.keys() if isinstance(value, Index) else frozenset[str]()
+            own = frozenset([value.name]) & self.a.extents.keys() if isinstance(value, Index) else frozenset[str]()
             known = self.known[id(value)] = own.union(*map(self.dims, children(value)))
         return known
 
     def stored(self, value: Expr) -> Expr:
         """The element that holds an invariant: one of its own, or that of the same with other indices of the same ranges."""
-        ranges = {name: (lower, upper) for name, lower, upper in self.a.bounds}
-        dims = tuple(name for name in names(value) if name in ranges)
+        dims = tuple(name for name in names(value) if name in self.a.ranges)
         for copy in self.made:
             own = tuple(name for name, _, _ in copy.bounds)
             same = len(own) == len(dims) and all(self.range(one) == self.range(other) for one, other in zip(own, dims, strict=True))
             if same and with_names(copy.value, dict(zip(own, dims, strict=True))) == value:
                 return Access(copy.tensor, tuple(Index(name, dtype="int64") for name in dims), dtype=value.dtype)
-        bounds = tuple((name, *ranges[name]) for name in dims)
+        bounds = tuple((name, *self.a.ranges[name]) for name in dims)
         narrow = [f"{access.tensor}_narrow" for access, _ in guarded_accesses(value) if id(value) in self.converted]
         self.made.append(self.temporaries.stored(self.a, narrow[0] if narrow else f"{self.a.tensor}_invariant", value, bounds))
         return self.made[-1].element
 
     def range(self, dim: str) -> object:
         """The values of a dimension, for one size and for all of them."""
-        return next(limits for name, *limits in self.a.bounds if name == dim), self.a.dynamic.get(dim)
+        return self.a.ranges[dim], self.a.dynamic.get(dim)
 
 
 def _converted(a: Assignment) -> list[Expr]:

@@ -41,8 +41,7 @@ def overlap_tiles(before: Assignments, machine: Machine) -> Assignments:
         run = _longest(before, first, machine)
         replaced += _Tiling(before, run, number, temporaries).parts() if run else [(program[first],)]
         number += 1
-    assignments = tuple(new for part in replaced for new in part)
-    return replace(before, assignments=assignments, temporaries=tuple(temporaries.added), replaced=tuple(replaced))
+    return before.with_parts(replaced, temporaries)
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ def _distance(before: Assignments, a: Assignment, access: Access) -> int | None:
 def _sized(before: Assignments, program: tuple[Assignment, ...], machine: Machine) -> _TiledRun | None:
     """Assignments over blocks, where these pay: of tensors that leave the caches, in half of a core's cache, or else in all of it, with
     little that they compute for their neighbours as well."""
-    tensors = {storage.name: storage for storage in before.tensors}
+    tensors = before.storages
     written = {a.tensor for a in program}  # nothing else writes these
     outside = {access.tensor for a in before.assignments if a.tensor not in written for access in a.reads}
     stored = {a.tensor for a in program if tensors[a.tensor].role != "temporary" or a.tensor in outside}
@@ -124,7 +123,7 @@ def _sized(before: Assignments, program: tuple[Assignment, ...], machine: Machin
                 around[access.tensor] = _hull([reach, *([around[access.tensor]] if access.tensor in around else [])])
     more = {name: beyond - least for name, (least, beyond) in around.items()}
     row_bytes = {name: prod(tensors[name].shape[1:]) * DTYPES[tensors[name].dtype].bytes for name in handed}
-    extent, costs = max(upper for a in program for name, _, upper in a.bounds if name == _row(a)), machine.costs
+    extent, costs = max(a.ranges[_row(a)][1] for a in program), machine.costs
     rate = costs.l3_load if bytes_handed <= machine.shared_bytes else costs.memory_read / machine.threads / costs.frequency
     saved = MOVES * bytes_handed / rate  # cycles of a core
     again = 0.0
@@ -169,8 +168,7 @@ class _Tiling:
 
     def parts(self) -> list[tuple[Assignment, ...]]:
         handed = {access.tensor for a in self.run.program for access in a.reads}
-        extents = [upper for a in self.run.program for name, _, upper in a.bounds if name == _row(a)]
-        blocks = -(-max(extents) // self.run.rows)
+        blocks = -(-max(a.ranges[_row(a)][1] for a in self.run.program) // self.run.rows)
         parts: list[tuple[Assignment, ...]] = []
         for a in self.run.program:
             own = (0, self.run.rows)
@@ -198,7 +196,7 @@ class _Tiling:
     def over_blocks(self, a: Assignment, blocks: int, rows: tuple[int, int], tile: Storage | None) -> Assignment:
         """An assignment to some rows of each block, counted from its first one, in a tile or in their places."""
         row, (least, beyond) = _row(a), rows
-        extent = next(upper for name, _, upper in a.bounds if name == row)
+        extent = a.ranges[row][1]
         block = fresh(f"{row}_block", [name for name, _, _ in a.bounds])
         place = total([(self.run.rows, index(block)), (1, index(row))], least)
         value = self.in_tiles(a, place, block, least)

@@ -99,7 +99,7 @@ def _has(aff: isl.Aff, kind: DIM) -> bool:
 
 def _first(a: Assignment, s: AffineStatement, dim: str, step: int) -> Assignment | None:
     """The results at one end of a dimension, over the terms that they have; None where these have no affine ends."""
-    bounds, dynamic = {name: (lower, upper) for name, lower, upper in a.bounds}, dict(_without(a, dim))
+    bounds, dynamic = dict(a.ranges), dict(_without(a, dim))
     if dim in a.dynamic and step < 0:
         at = plus(a.dynamic[dim][1], -1)
         dynamic[dim] = at, a.dynamic[dim][1]
@@ -153,7 +153,7 @@ def _others(a: Assignment, body: Expr, dim: str, step: int, term: tuple[dict[str
     value = _combined(a, Access(a.tensor, neighbour, dtype=a.value.dtype), with_indices(body, {a.terms[0][0]: place}))
     subscripts = a.subscripts
     if step < 0:
-        lower, upper = next((least, end) for name, least, end in a.results if name == dim)
+        lower, upper = a.ranges[dim]
         last = plus(a.dynamic[dim][1], lower - 1) if dim in a.dynamic else Const(lower + upper - 1, dtype="int64")
         mirrored: Expr = Binary("-", last, Index(dim, dtype="int64"), dtype="int64")
         value, subscripts = with_indices(value, {dim: mirrored}), tuple(with_indices(sub, {dim: mirrored}) for sub in subscripts)

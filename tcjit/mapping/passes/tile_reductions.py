@@ -75,19 +75,19 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
         tiling = _ReductionTiling(f"T{number}", a, Epilogue(), alone, by_rows, setting)
         if a.operator in EXTREMA and a.value.dtype in NARROW["float32"]:
             try:
-                with temporaries.attempt():
+                with temporaries.trial(keep=True):
                     return tiling.tiled_in_single(temporaries)
             except MappingError as error:
                 return [replace(a, untiled=error.what)]  # nests compute in no half type
         try:
-            with temporaries.attempt():
+            with temporaries.trial(keep=True):
                 return tiling.tiled_in_chunks(temporaries)
         except MappingError:
             pass  # it is not worth chunks, or they are no nests
         longest = epilogue_of(a, program[number + 1 :], program[:number], temporaries.tensors)
         for epilogue in (longest, Epilogue()) if longest.assignments else (longest,):
             try:
-                with temporaries.attempt():
+                with temporaries.trial(keep=True):
                     found = replace(tiling, epilogue=epilogue).tiled(temporaries)
             except _NoNestError as error:
                 reason = error.what
@@ -158,7 +158,7 @@ class _ReductionTiling:
         narrowed = Assignment(a.tensor, a.subscripts, "=", rounded, a.results, a.source, outer=a.outer, dynamic=dynamic)
         tiling = replace(self, a=replace(a, tensor=wide.name, value=value, start=start))
         try:
-            with temporaries.attempt():
+            with temporaries.trial(keep=True):
                 return [*tiling.tiled_in_chunks(temporaries), narrowed]
         except MappingError:
             found = replace(tiling, epilogue=Epilogue((narrowed,), stored=False)).tiled(temporaries)
@@ -174,10 +174,8 @@ class _ReductionTiling:
         if len(parts) == 1:
             raise MappingError("not worth chunks")
         if setting.prove:
-            replaced = tuple(tuple(parts) if old is dots.assignment else (old,) for old in before.assignments)
-            after = tuple(new for part in replaced for new in part)
-            made = replace(before, assignments=after, temporaries=tuple(temporaries.added), replaced=replaced)
-            verify_assignments("chunk_reductions", before, made)
+            replaced = [parts if old is dots.assignment else [old] for old in before.assignments]
+            verify_assignments("chunk_reductions", before, before.with_parts(replaced, temporaries))
         accumulate, *rest = parts
         assignments = [*dots.copies, *self.tiled_sums(dots.sums, temporaries), *replace(self, a=accumulate).tiled(temporaries)]
         for part in rest:
@@ -194,7 +192,7 @@ class _ReductionTiling:
         if prod(upper - lower for _, lower, upper in part.terms) < MANY_CHUNKS:
             return [replace(part, untiled="combines partial results")]
         try:
-            with temporaries.attempt():
+            with temporaries.trial(keep=True):
                 return replace(self, name=f"{self.name}_combined", a=part, alone=True).tiled(temporaries)
         except MappingError as error:
             return [replace(part, untiled=error.what)]
@@ -280,8 +278,7 @@ class _ReductionTiling:
 
     def copying(self, copy: Assignment) -> float:
         """Cycles of a copy."""
-        elements = prod(upper - lower for _, lower, upper in copy.bounds)
-        return self.core.copy_cycles(elements, together=copy.subscripts == copy.reads[0].subscripts)
+        return self.core.copy_cycles(copy.points, together=copy.subscripts == copy.reads[0].subscripts)
 
     def transposed(
         self, a: Assignment, found: _Rewritten, plans: Sequence[Plan], temporaries: Temporaries
