@@ -20,7 +20,7 @@ from tcjit.codegen.profile import trips
 from tcjit.codegen.source import Numbers, Source
 from tcjit.codegen.tile_printer import TilePrinter
 from tcjit.codegen.tile_text import Names
-from tcjit.codegen.tile_vectors import bfloat16_dots, declarations, narrow_declarations
+from tcjit.codegen.tile_vectors import bfloat16_dots
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Call, Expr
 from tcjit.grammar.builtins import ONE_OPERATION
@@ -184,14 +184,9 @@ class CEmitter(LaneEmitter):
 
     def accumulators(self, node: ir.DeclareAccumulators) -> None:
         printer = self.tiles[node.statement]
-        self.declarations |= dict.fromkeys(declarations(printer.dtype, printer.width))
+        self.declare_vectors(printer.dtype, printer.width, *printer.narrow, rounds=bool(printer.epilogue.rounded))
         if printer.dtype == "float32" and is_dot_product(printer.tiled.body):
             self.declarations[bfloat16_dots(printer.width)] = None
-        for narrow in printer.narrow:
-            self.declarations |= dict.fromkeys(narrow_declarations(narrow, printer.dtype, printer.width))
-        if printer.epilogue.rounded:
-            self.declarations |= dict.fromkeys(narrow_declarations("float16", "float32", printer.width, stores=True))
-            self.printer.helper("tc_float_to_half")
         self.profile.width = max(self.profile.width, printer.width)
         self.profile.counts["accumulators"] += len(printer.rows) * printer.nest.leaf.vectors
         with self.indented("{"):

@@ -6,7 +6,7 @@ A printer of one language extends ``Emitter``: it says what marks mean, how an i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
@@ -149,7 +149,7 @@ class Emitter(LoopScope, ABC):
             case For():
                 self.loop(node)
             case If():
-                self.branch(node)
+                self.branch(node, self.block)
             case MarkNode():
                 with self.below(node.mark):
                     self.mark(node)
@@ -169,13 +169,13 @@ class Emitter(LoopScope, ABC):
         """The texts of what must be tested for conditions to hold."""
         return [condition.written(self.index) for condition in conditions]
 
-    def branch(self, node: If) -> None:
+    def branch(self, node: If, write: Callable[[tuple[Node, ...]], None]) -> None:
         texts = self.tests(node.condition)
         with self.when(texts):
-            self.block(node.then)
+            write(node.then)
         if node.other and texts:
             with self.indented("else {"):
-                self.block(node.other)
+                write(node.other)
 
     # ------------------------------------------------------------ statements
 

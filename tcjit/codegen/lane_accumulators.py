@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tcjit.codegen.address import Address
 from tcjit.codegen.lanes import LaneEmitter
 from tcjit.codegen.loops import For, Node, Run, SimdLoop, nest, substitute
-from tcjit.codegen.tile_vectors import combined, declarations, suffix, vector_type
+from tcjit.codegen.tile_vectors import combined, suffix, vector_type
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Const
 from tcjit.grammar.dtypes import DTYPES
@@ -91,7 +91,7 @@ def write(emitter: LaneEmitter, found: LaneAccumulators, start: str) -> None:
     """Write the loops; the results start from what memory has, or from a constant."""
     s = emitter.mapped.scop.statement(found.run.statement)
     ending, vector = suffix(s.value.dtype, found.width), vector_type(s.value.dtype, found.width)
-    emitter.declarations |= dict.fromkeys(declarations(s.value.dtype, found.width))
+    emitter.declare_vectors(s.value.dtype, found.width)
     emitter.profile.width = max(emitter.profile.width, found.width)
     emitter.profile.counts["accumulators"] += len(found.firsts)
     before, inside = _prefetches(emitter, s, found)

@@ -19,7 +19,7 @@ from tcjit.codegen.lanes import LaneEmitter
 from tcjit.codegen.loops import For, RowLoops, Run, nest, runs, substitute
 from tcjit.codegen.profile import trips
 from tcjit.codegen.streaming import LINE
-from tcjit.codegen.tile_vectors import across, combined, declarations, halved, narrow_declarations, narrow_name, suffix, vector_type
+from tcjit.codegen.tile_vectors import across, combined, halved, narrow_name, suffix, vector_type
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
@@ -119,7 +119,7 @@ class _RowPassWriter:
         with emitter.indented("{"), emitter.ranged(loop), emitter.profile.loop(loop.variable, trips(loop)):
             emitter.line(f"{kind} tc_first = {emitter.index(loop.lower)};")
             if loop.trips is None or loop.trips >= size:
-                with emitter.indented(f"for (; tc_first <= {emitter.index(loop.upper - (size - 1))}; tc_first += {size}) {{"):
+                with emitter.blocks(loop, size):
                     self.step(first, vectors, "")
             if loop.trips is None:
                 with emitter.indented(f"for (; tc_first <= {emitter.index(loop.upper)}; tc_first += {self.unit}) {{"):
@@ -170,11 +170,7 @@ class _RowPassWriter:
     def declared(self, dtype: str) -> str:
         """The type in which lanes compute with elements of a type, whose functions then stand above the kernel."""
         wide = computed(dtype)
-        self.emitter.declarations |= dict.fromkeys(declarations(wide, self.width(wide)))
-        if dtype != wide:
-            self.emitter.declarations |= dict.fromkeys(narrow_declarations(dtype, wide, self.width(wide), stores=dtype == HALF))
-        if dtype == HALF:
-            self.emitter.printer.helper("tc_float_to_half")
+        self.emitter.declare_vectors(wide, self.width(wide), *([dtype] if dtype != wide else []), rounds=dtype == HALF)
         return wide
 
     def call(self, function: str, dtype: str) -> str:

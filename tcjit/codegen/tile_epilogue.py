@@ -9,7 +9,7 @@ from math import prod
 
 from tcjit.codegen.half_vectors import HALF, rounding_lines, unrounded
 from tcjit.codegen.tile_results import TileResults
-from tcjit.codegen.tile_text import TileText, braces
+from tcjit.codegen.tile_text import TileLines, TileText, braces
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access
@@ -89,14 +89,13 @@ class TileEpilogue:
     def in_vectors(self, e: PointwiseStore) -> list[str]:
         """A store of what is computed from the accumulators."""
         tile, values = self.tile, []
-        lines, loads, masks = tile.pointers(e.reads), dict[tuple[object, ...], str](), dict[str, str]()
+        out = TileLines(tile.pointers(e.reads), tile.numbers)
         for (r, row), v in product(enumerate(tile.rows), range(tile.nest.leaf.vectors)):
-            mask = tile.mask(row, v, tile.tiled.tiles.edges, masks, lines)
-            read = tile.loaded(e.reads, row, v, mask, loads, lines)
+            read = tile.loaded(e.reads, row, v, tile.mask(row, v, tile.tiled.tiles.edges, out), out)
             read |= {access: tile.sum(r, v) for access, _ in guarded_accesses(e.value) if access not in e.reads}
-            lines.append(f"const {tile.vector} tc_e{r}_{v} = {tile.value(e.value, read)};")
+            out.lines.append(f"const {tile.vector} tc_e{r}_{v} = {tile.value(e.value, read)};")
             values.append(f"{tile.sum(r, v)} = tc_e{r}_{v}")
-        return [*lines, *braces([f"const {tile.vector} {', '.join(values)};", *TileResults(tile, e.write).lines("store")])]
+        return [*out.lines, *braces([f"const {tile.vector} {', '.join(values)};", *TileResults(tile, e.write).lines("store")])]
 
     @property
     def interleaved(self) -> tuple[PointwiseStore, ...]:
