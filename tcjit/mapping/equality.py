@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
@@ -18,7 +18,7 @@ from tcjit.grammar.polynomial import INTEGERS, names
 from tcjit.grammar.walk import rebuild, replaced, walk
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop
 from tcjit.mapping.isl import points
-from tcjit.mapping.reduction import is_identity, leaves_any
+from tcjit.mapping.reduction import conjunction, conjuncts, is_identity, leaves_any
 from tcjit.mapping.storage import Bounds, fresh
 
 Form = dict[str, int]  # the coefficients of indices, and the constant as that of ""
@@ -66,7 +66,7 @@ def where(conditions: Sequence[Expr], then: Expr, other: Expr) -> Expr:
     """``then`` where all of the conditions hold, evaluated from the left."""
     if not conditions:
         return then
-    return Select(reduce(lambda left, right: Binary("&&", left, right, dtype="bool"), conditions), then, other, dtype=then.dtype)
+    return Select(conjunction(conditions), then, other, dtype=then.dtype)
 
 
 def reads_inside(before: Assignments, a: Assignment) -> bool:
@@ -120,7 +120,7 @@ def _conditions(value: Expr, operator: str) -> tuple[list[Expr], Expr, Expr]:
             casts.append(value.dtype)
             value = value.operand
         elif isinstance(value, Select) and _is_neutral(other := _converted(value.other, casts), operator):
-            conditions += _conjuncts(value.condition)
+            conditions += conjuncts(value.condition)
             value, neutral = value.then, other
         else:
             return conditions, reduce(lambda inner, dtype: Cast(inner, dtype=dtype), reversed(casts), value), neutral
@@ -134,14 +134,6 @@ def _converted(value: Expr, casts: Sequence[str]) -> Expr:
     """A constant in the last type that it is converted to, the first of ``casts``, where all of them hold it."""
     exact = all(holds(wide, narrow) for wide, narrow in pairwise((*casts, value.dtype)))
     return replace(value, dtype=casts[0]) if casts and exact else value
-
-
-def _conjuncts(condition: Expr) -> Iterator[Expr]:
-    if isinstance(condition, Binary) and condition.op == "&&":
-        yield from _conjuncts(condition.left)
-        yield from _conjuncts(condition.right)
-    else:
-        yield condition
 
 
 def _solved(condition: Expr, index: str, bounds: Bounds, values: Mapping[str, int]) -> tuple[Expr, Expr] | None:

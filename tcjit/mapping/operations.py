@@ -11,6 +11,11 @@ from tcjit.grammar.walk import children
 CALL, DIVISION = 20, 8  # operations that a call and a division take as long as
 
 
+def divides_integers(part: Expr) -> bool:
+    """Whether an operation is a quotient or remainder of integers, whose divisor may be zero."""
+    return isinstance(part, Binary) and part.op in "/%" and DTYPES[part.dtype].kind != "float"
+
+
 def operations(value: Expr, call: int = CALL) -> int:
     """About how many additions a value takes as long as, what its subscripts take aside; ``call``: those of a function."""
     if isinstance(value, (Access, Const, Index)):

@@ -22,6 +22,7 @@ from tcjit.errors import VerifyError
 from tcjit.grammar.affine import Guard, affine, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Const, Expr
 from tcjit.grammar.walk import rebuild
+from tcjit.mapping.isl import decided
 from tcjit.mapping.reduction import identity, is_plain_product
 from tcjit.mapping.scop import Scop, ScopStatement
 
@@ -31,10 +32,8 @@ def verify_lowering(before: Scop, after: Scop, aliases: Mapping[str, str | isl.U
 
     ``aliases``: added temporary -> map from its elements to those of a tensor of ``before``, or of another temporary with an alias.
     """
-    try:
+    with decided("a lowering"):
         _ValueFlow(before, after, aliases).run()
-    except isl.Error as error:
-        raise VerifyError(f"a lowering could not be decided within the budget: {error}") from None
 
 
 @dataclass

@@ -14,11 +14,10 @@ from math import prod
 
 from tcjit.grammar.affine import affine, guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
-from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, factors, rebuild, walk, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
-from tcjit.mapping.operations import operations
+from tcjit.mapping.operations import divides_integers, operations
 
 TYPES = ("float32", "float64")  # of what is hoisted: integers are parts of dot products, halves are widened first
 GATHER = 8  # the same of a read at a subscript that is data, which is checked; and no nest has it as an operand
@@ -134,7 +133,4 @@ def _converted(a: Assignment) -> list[Expr]:
 
 def _may_fail(value: Expr) -> bool:
     """Whether a value divides integers by what may be zero."""
-    return any(
-        isinstance(part, Binary) and part.op in "/%" and DTYPES[part.dtype].kind != "float" and not isinstance(part.right, Const)
-        for part in walk(value)
-    )
+    return any(isinstance(part, Binary) and divides_integers(part) and not isinstance(part.right, Const) for part in walk(value))

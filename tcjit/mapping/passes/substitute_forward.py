@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Binary, Expr, Index
-from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.walk import replaced, walk, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
-from tcjit.mapping.operations import CALL, operations
+from tcjit.mapping.operations import CALL, divides_integers, operations
 
 MOST_NODES = 256  # of a value: C compilers take long for larger ones
 ROUNDED = ("float16", "bfloat16")
@@ -48,7 +47,7 @@ def _may_fail(value: Expr) -> bool:
     for part in walk(value):
         if isinstance(part, Access) and any(isinstance(node, Access) for sub in part.subscripts for node in walk(sub)):
             return True
-        if isinstance(part, Binary) and part.op in ("/", "%") and DTYPES[part.dtype].kind != "float":
+        if divides_integers(part):
             return True
     return False
 

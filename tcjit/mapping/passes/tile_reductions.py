@@ -15,7 +15,7 @@ from math import inf, prod
 import islpy as isl
 
 from tcjit.errors import MappingError
-from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr
+from tcjit.grammar.ast import Access, Cast, Const, Expr
 from tcjit.grammar.walk import walk, with_indices
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.isl import context
@@ -40,8 +40,8 @@ from tcjit.mapping.nest.vector_forms import NARROW, has_lane_form, has_vector_fo
 from tcjit.mapping.options import Options
 from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.passes.chunk_reductions import chunk_reduction
-from tcjit.mapping.reduction import identity
-from tcjit.mapping.storage import Storage
+from tcjit.mapping.reduction import combined, identity
+from tcjit.mapping.storage import Storage, are_digits
 from tcjit.mapping.strides import stride_in
 from tcjit.mapping.verify_assignments import verify_assignments
 
@@ -365,11 +365,7 @@ def _of_single_terms(a: Assignment) -> Assignment | None:
     """A reduction whose results have one term each as the assignment that it is."""
     if a.operator == "=" or a.start is None or a.dynamic or a.constraints or any(upper - lower != 1 for _, lower, upper in a.terms):
         return None
-    value = with_indices(a.value, {name: Const(lower, dtype="int64") for name, lower, _ in a.terms})
-    if a.operator in EXTREMA:
-        value = Call(a.operator[:3], (a.start, value), dtype=a.value.dtype)
-    else:
-        value = Binary(a.operator[0], a.start, value, dtype=a.value.dtype)
+    value = combined(a.operator, a.start, with_indices(a.value, {name: Const(lower, dtype="int64") for name, lower, _ in a.terms}))
     return replace(a, operator="=", value=value, bounds=a.results, reduction=(), start=None)
 
 
@@ -442,15 +438,5 @@ def _reuses(s: FlatStatement, near: int) -> bool:
     far = [flat for flat in reads if not rows or prod(map(s.extent, flat.dims)) > near]
     if any(dim not in flat.dims for flat in far for dim in s.outputs):
         return True
-    return any(_overlap(s, flat.estimated().form) for flat in reads)
-
-
-def _overlap(s: FlatStatement, form: Mapping[str, int]) -> bool:
-    """Whether a form takes one value at several points: a window's."""
-    steps = sorted((abs(step), s.extent(dim)) for dim, step in form.items())
-    reach = 0
-    for step, extent in steps:
-        if step <= reach:
-            return True
-        reach += step * (extent - 1)
-    return False
+    # a window's form takes one value at several points
+    return not all(are_digits((step, s.extent(dim)) for dim, step in flat.estimated().form.items()) for flat in reads)
