@@ -1,6 +1,6 @@
 """What work costs: a table of constants of a CPU and one of a GPU, each with its unit, what it means, and how it is measured.
 
-The defaults of CPUs are those of a family of processors; ``tcjit doctor --calibrate`` measures those of the machine at hand
+The defaults of CPUs were measured on one of them; ``tcjit doctor --calibrate`` measures those of the machine at hand
 (``runtime.calibrate``) and keeps them beside the kernels.
 """
 
@@ -64,13 +64,3 @@ class DeviceCosts:
     memory: float = _constant(1900.0, "bytes per cycle", "read from memory or written to it by all processors", "a copy of 1 GiB")
     block: float = _constant(1500.0, "cycles", "a block's start, first loads and last stores", "blocks of one multiply-add each")
     launch: float = _constant(4000.0, "cycles", "from the end of a kernel to the work of the next", "a graph of empty kernels")
-
-
-def family_of(vendor: str, family: int, model: int) -> str:
-    """The family of an x86 processor by what CPUID says of it; "generic" for those that no default was measured on."""
-    if vendor == "GenuineIntel" and family == 6 and model == 85:
-        return "skylake-server"
-    return "generic"
-
-
-DEFAULTS: Mapping[str, Costs] = {"generic": Costs()}

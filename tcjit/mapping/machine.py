@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tcjit.mapping.costs import DEFAULTS, Costs, DeviceCosts
+from tcjit.mapping.costs import Costs, DeviceCosts
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Machine:
     threads: int = 2
     near_bytes: int = 1 << 15
     cache_bytes: int = 1 << 20
-    costs: Costs = DEFAULTS["generic"]
+    costs: Costs = Costs()
     dot_ways: int = 2
     shared_bytes: int = 1 << 24
     bfloat16_dots: bool = False
