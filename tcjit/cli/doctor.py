@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from tcjit import cache as store
 from tcjit.errors import CompileError, TCError
-from tcjit.mapping.costs import Costs
+from tcjit.mapping.machine import Costs
 from tcjit.runtime import host
 from tcjit.runtime.calibrate import costs_of_host, keep
 

@@ -19,7 +19,7 @@ from tcjit.grammar.ast import Access, Const
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
 from tcjit.grammar.walk import walk
-from tcjit.mapping.nest.cost import LINE
+from tcjit.mapping.machine import LINE
 from tcjit.mapping.plan_loops import ACCUMULATORS, is_accumulated
 from tcjit.mapping.scop import ScopStatement
 

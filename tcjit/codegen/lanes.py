@@ -16,17 +16,15 @@ from tcjit.codegen.loops import For, Reduction, Run, SimdLoop, runs, substitute
 from tcjit.codegen.profile import scaled
 from tcjit.codegen.reads import ReadEmitter
 from tcjit.codegen.split_lanes import LaneConditions
-from tcjit.codegen.streaming import StreamedLanes, find_streamed_lanes, streamed
+from tcjit.codegen.streaming import StreamedLanes, find_streamed_lanes, nontemporal, streamed
 from tcjit.codegen.tile_vectors import declarations, halved, narrow_declarations
-from tcjit.codegen.vector_reduction import EXTREMA, SHORT, VectorReduction, find_vector_reduction, neighbours
-from tcjit.codegen.vector_scan import VectorScan, vector_scan
+from tcjit.codegen.vector_reduction import EXTREMA, SHORT, VectorReduction, VectorScan, find_vector_reduction, neighbours, vector_scan
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Expr, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
 from tcjit.grammar.walk import walk
 from tcjit.mapping.machine import Machine
-from tcjit.mapping.nontemporal import nontemporal
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
 

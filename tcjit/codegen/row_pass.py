@@ -18,12 +18,12 @@ from tcjit.codegen.half_vectors import HALF
 from tcjit.codegen.lanes import LaneEmitter
 from tcjit.codegen.loops import For, RowLoops, Run, nest, runs, substitute
 from tcjit.codegen.profile import trips
-from tcjit.codegen.streaming import LINE
 from tcjit.codegen.tile_vectors import across, combined, halved, narrow_name, suffix, vector_type
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
+from tcjit.mapping.machine import LINE
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.scop import ScopStatement
 

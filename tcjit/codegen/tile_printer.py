@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 
-from tcjit.codegen.tile_epilogue import TileEpilogue
-from tcjit.codegen.tile_results import TileResults
+from tcjit.codegen.tile_results import TileEpilogue, TileResults
 from tcjit.codegen.tile_text import Names, Point, Pointwise, TileLines, TileText, braces
 from tcjit.grammar.ast import Cast, Const, Expr
 from tcjit.grammar.dtypes import DTYPES

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from tcjit.mapping.costs import Costs
+from tcjit.mapping.machine import Costs
 from tcjit.runtime import host
 
 RUNS = 5  # of each measurement at least

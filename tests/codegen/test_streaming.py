@@ -1,6 +1,6 @@
 """Results that are stored past the caches: loops of every length and alignment, types, threads, and what is worth it.
 
-Modules: codegen.streaming mapping.nontemporal
+Modules: codegen.streaming
 """
 
 from __future__ import annotations

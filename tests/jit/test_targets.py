@@ -21,8 +21,7 @@ from tcjit.jit.targets import KINDS, WAITS, LoadedKernel, Target, Workspace, gpu
 from tcjit.jit.targets import cpu as on_cpu
 from tcjit.jit.targets import cuda as on_cuda
 from tcjit.jit.targets.cpu import Cpu
-from tcjit.mapping.costs import Costs
-from tcjit.mapping.machine import Machine
+from tcjit.mapping.machine import Costs, Machine
 from tcjit.runtime import calibrate, cuda, host, nvrtc
 
 

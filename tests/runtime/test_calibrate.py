@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
-from tcjit.mapping.costs import Costs
+from tcjit.mapping.machine import Costs
 from tcjit.runtime import calibrate
 
 

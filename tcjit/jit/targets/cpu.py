@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tcjit import cache
 from tcjit.jit.targets import KINDS, LoadedKernel, Target, Workspace, single
-from tcjit.mapping.costs import Costs
-from tcjit.mapping.machine import Machine
+from tcjit.mapping.machine import Costs, Machine
 from tcjit.runtime import calibrate, host, launcher
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.gpu_nest import Distribution, StatementPlan
-from tcjit.mapping.group import Group
 from tcjit.mapping.machine import Device
 from tcjit.mapping.options import Options
-from tcjit.mapping.scop import Scop, ScopStatement
+from tcjit.mapping.scop import Group, Scop, ScopStatement
 from tcjit.mapping.strides import accesses, affine_form, involves, stride
 
 WARP = 32  # threads whose accesses to memory go together

@@ -21,7 +21,7 @@ from tcjit.grammar.walk import factors, rebuild, walk
 from tcjit.mapping.assignment import Assignment, DynamicRanges, Temporaries, to_statement
 from tcjit.mapping.cases import joined
 from tcjit.mapping.isl import context, points, sizes_in
-from tcjit.mapping.nest.cost import LINE, Core
+from tcjit.mapping.machine import LINE, Core
 from tcjit.mapping.nest.nest import Nest
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.plan_nest import Plan

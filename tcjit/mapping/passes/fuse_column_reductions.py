@@ -16,9 +16,9 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.strip_mine import strip_mine, strip_mined
-from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.passes.chunk_reductions import CPU_CHUNKS, Chunks, equal_chunks, partial_results
 from tcjit.mapping.passes.schedule_rows import FULL, OPERATORS, has_row_form
+from tcjit.mapping.scop import OuterLoops
 from tcjit.mapping.storage import Storage
 
 WORTH = 1 << 17  # elements of a matrix from which threads share its rows

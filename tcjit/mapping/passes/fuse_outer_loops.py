@@ -20,7 +20,7 @@ from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.strip_mine import strip_mine, strip_mined
-from tcjit.mapping.outer_loops import OuterLoops
+from tcjit.mapping.scop import OuterLoops
 from tcjit.mapping.storage import Storage
 
 REUSE = 32  # results that use an element of an operand in one iteration, at least, or as many as in all of them: register tiles need them

@@ -18,17 +18,15 @@ from tcjit.grammar.ast import Access, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import rebuild
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
-from tcjit.mapping.machine import Machine
+from tcjit.mapping.machine import LINE, MOVES, Machine
 from tcjit.mapping.operations import operations
-from tcjit.mapping.outer_loops import OuterLoops
+from tcjit.mapping.scop import OuterLoops
 from tcjit.mapping.storage import Storage, fresh
 from tcjit.mapping.strides import affine_form
 
 ITERATIONS = 4  # blocks for each thread at least
 GAIN = 2  # times what is computed again must take what is saved, at least
-MOVES = 3  # of an element between caches: its place is read before it is written, then it is read
 SHARE = 4  # of the last cache one part at least: what it holds with ease is passed on fast enough
-LINE = 64  # bytes of a line of a cache
 
 
 def overlap_tiles(before: Assignments, machine: Machine) -> Assignments:

@@ -19,28 +19,26 @@ from tcjit.grammar.ast import Access, Cast, Const, Expr
 from tcjit.grammar.walk import walk, with_indices
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.isl import context
-from tcjit.mapping.machine import Machine
+from tcjit.mapping.machine import Core, Machine, core_of
 from tcjit.mapping.nest.affine_statement import affine_statement, with_epilogue
 from tcjit.mapping.nest.convert_operands import Orders, conversions, convert_operands
-from tcjit.mapping.nest.cost import Core, core_of
 from tcjit.mapping.nest.epilogue import Epilogue, epilogue_of
 from tcjit.mapping.nest.form_dot_products import DotProducts, form_dot_products
-from tcjit.mapping.nest.merge_dims import drop_unit_dims, merge, mergeable
+from tcjit.mapping.nest.merge_dims import drop_unit_dims, merge, mergeable, shift_dims
 from tcjit.mapping.nest.plan_nest import Plan, plan_nests
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
-from tcjit.mapping.nest.shift_dims import shift_dims
-from tcjit.mapping.nest.split_divisions import split_divisions
 from tcjit.mapping.nest.split_residues import covers_results, split_residues, verify_split_residues
 from tcjit.mapping.nest.stage_operands import stage_operands, unstageable
 from tcjit.mapping.nest.statement import AffineStatement, FlatStatement
+from tcjit.mapping.nest.strip_mine import split_divisions
 from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.tiled_statement import TiledStatement
 from tcjit.mapping.nest.transpose_results import GAIN, result_orders
 from tcjit.mapping.nest.vector_forms import NARROW, has_lane_form, has_vector_form, is_dot_product
 from tcjit.mapping.options import Options
-from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.passes.chunk_reductions import chunk_reduction
 from tcjit.mapping.reduction import combined, identity
+from tcjit.mapping.scop import OuterLoops
 from tcjit.mapping.storage import Storage, are_digits
 from tcjit.mapping.strides import stride_in
 from tcjit.mapping.verify_assignments import verify_assignments
