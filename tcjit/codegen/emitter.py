@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 
 from tcjit.codegen.dialect import Dialect, reading_bytes
@@ -125,6 +125,15 @@ class Emitter(LoopScope, ABC):
             yield
 
     @contextmanager
+    def looped(self, *nodes: For) -> Iterator[None]:
+        """Known loops, outermost first, around what is written meanwhile."""
+        with ExitStack() as around:
+            for node in nodes:
+                around.enter_context(self.ranged(node))
+                around.enter_context(self.iterated(node))
+            yield
+
+    @contextmanager
     def captured(self) -> Iterator[list[str]]:
         """The lines that are written meanwhile; the caller appends them after what must precede them."""
         before, self.lines = self.lines, []
@@ -157,7 +166,7 @@ class Emitter(LoopScope, ABC):
                 self.statement(node)
 
     def loop(self, node: For) -> None:
-        with self.ranged(node), self.iterated(node):
+        with self.looped(node):
             self.block(node.body)
 
     def header(self, node: For) -> str:

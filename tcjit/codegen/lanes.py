@@ -266,7 +266,7 @@ class LaneEmitter(ReadEmitter):
             vectors = vector_scan(self, loop, run, s, self.lanes_of(s.value.dtype))
             if vectors is not None:
                 loop = self.scan_vectors(vectors, loop, run, s)
-            with self.bindings(), self.ranged(loop), self.iterated(loop):
+            with self.bindings(), self.looped(loop):
                 self.hoisted[id(before)] = ["tc_running"]
                 self.write(f"tc_running = {self.value(s.value, run)};")
                 target = self.place(s.tensor, s.subscripts)

@@ -8,7 +8,7 @@ the whole row is a few vectors, their values stay at hand for the passes behind.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 
@@ -105,12 +105,8 @@ class _RowPassWriter:
                 step.write()
             return
         vectors = max(1, min(TOGETHER, ACCUMULATORS // max(1, len(self.reductions))))
-        with self.accumulated(vectors), ExitStack() as around:
-            for loop in self.around:
-                around.enter_context(emitter.ranged(loop))
-                around.enter_context(emitter.iterated(loop))
-            with emitter.invariants(self.lanes):
-                self.steps(vectors)
+        with self.accumulated(vectors), emitter.looped(*self.around), emitter.invariants(self.lanes):
+            self.steps(vectors)
 
     def steps(self, vectors: int) -> None:
         """All steps along a row: whole ones, and what is left behind them."""
@@ -286,7 +282,7 @@ class _Step:
             return
         loop = For(LANE, Linear.of(0), Linear.of(self.row_pass.unit - 1), 1, tuple(run for run, _ in statements))
         emitter.line("#pragma omp simd")
-        with emitter.ranged(loop), emitter.iterated(loop):
+        with emitter.looped(loop):
             for run, s in statements:
                 place, stored = f"{self.results[s.name][v]}[{LANE}]", self.row_pass.dtype(s.tensor)
                 with emitter.repeated_calls(run):

@@ -66,6 +66,10 @@ class Assignment(StatementForm):
         """Whether the form is one that later passes leave as it is."""
         return bool(self.tiled or self.fused or self.scan or self.scatter)
 
+    def span(self, dim: str) -> tuple[object, object]:
+        """The values of a dimension, for one size and for all of them."""
+        return self.ranges.get(dim), self.dynamic.get(dim)
+
     @property
     def empty(self) -> bool:
         return any(upper <= lower for _, lower, upper in self.bounds)

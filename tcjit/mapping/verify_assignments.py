@@ -97,7 +97,7 @@ class _Replacement(Instances):
         if any(copy.tensor in self.before or self.program[end - len(copies) : end] != tuple(copies) for copy in copies):
             return "a value is stored where others see it"
         made = {*self.after} - {*self.before}  # may stand in the values of what this reads, too
-        inlined = self.inlined(update.value, self.programs[1], end, (update.inputs - old.inputs) | made, _ranges(old))
+        inlined = self.inlined(update.value, self.programs[1], end, (update.inputs - old.inputs) | made, old)
         return "" if replace(update, value=inlined) == old else "a value changed"
 
     def substituted(self, old: Assignment, new: Sequence[Assignment]) -> str:
@@ -109,12 +109,12 @@ class _Replacement(Instances):
         before, after = self.programs
         gone = {a.tensor for a, parts in zip(before.assignments, after.replaced, strict=True) if not parts}
         end = next(number for number, a in enumerate(before.assignments) if a is old)
-        inlined = self.inlined(old.value, before, end, gone, _ranges(old))
+        inlined = self.inlined(old.value, before, end, gone, old)
         return "" if new == (replace(old, value=inlined),) else "a value changed"
 
     @staticmethod
-    def inlined(value: Expr, program: Assignments, end: int, given: Collection[str], ranges: Mapping[str, tuple[object, ...]]) -> Expr:
-        """A value at a place of a program with those that elements of some tensors were ``given`` before, of what has not changed since."""
+    def inlined(value: Expr, program: Assignments, end: int, given: Collection[str], reader: Assignment) -> Expr:
+        """A reader's value at its place with those that elements of some tensors were ``given`` before, of what has not changed since."""
         def visit(value: Expr) -> Expr:
             if not isinstance(value, Access) or value.tensor not in given:
                 return rebuild(value, visit)
@@ -127,7 +127,7 @@ class _Replacement(Instances):
             pairs = zip(a.subscripts, value.subscripts, strict=True)
             read = {own.name: other.name for own, other in pairs if isinstance(own, Index) and isinstance(other, Index)}
             whole = set(read) == set(a.dims) and len(read) == len(a.subscripts)
-            fits = all(ranges.get(name) == _ranges(a)[dim] for dim, name in read.items())
+            fits = all(reader.span(name) == a.span(dim) for dim, name in read.items())
             if not (plain and whole and fits) or changed & a.inputs:
                 return value
             return visit(with_names(a.value, read))
@@ -413,11 +413,6 @@ class _Replacement(Instances):
             if self.empty(instances, a, holds_where):
                 return self.agree(old.other, new, instances, a)
         return False
-
-
-def _ranges(a: Assignment) -> dict[str, tuple[object, ...]]:
-    """The values of each dimension, for one size and for all of them."""
-    return {name: (lower, upper, a.dynamic.get(name)) for name, lower, upper in a.bounds}
 
 
 def _names_of(a: Assignment) -> set[str]:

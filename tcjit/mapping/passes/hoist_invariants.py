@@ -109,17 +109,13 @@ class _Hoisting:
         dims = tuple(name for name in names(value) if name in self.a.ranges)
         for copy in self.made:
             own = tuple(name for name, _, _ in copy.bounds)
-            same = len(own) == len(dims) and all(self.range(one) == self.range(other) for one, other in zip(own, dims, strict=True))
+            same = len(own) == len(dims) and all(self.a.span(one) == self.a.span(other) for one, other in zip(own, dims, strict=True))
             if same and with_names(copy.value, dict(zip(own, dims, strict=True))) == value:
                 return Access(copy.tensor, tuple(Index(name, dtype="int64") for name in dims), dtype=value.dtype)
         bounds = tuple((name, *self.a.ranges[name]) for name in dims)
         narrow = [f"{access.tensor}_narrow" for access, _ in guarded_accesses(value) if id(value) in self.converted]
         self.made.append(self.temporaries.stored(self.a, narrow[0] if narrow else f"{self.a.tensor}_invariant", value, bounds))
         return self.made[-1].element
-
-    def range(self, dim: str) -> object:
-        """The values of a dimension, for one size and for all of them."""
-        return self.a.ranges[dim], self.a.dynamic.get(dim)
 
 
 def _converted(a: Assignment) -> list[Expr]:
