@@ -10,7 +10,7 @@ from itertools import pairwise
 import islpy as isl
 
 from tcjit.errors import VerifyError
-from tcjit.grammar.affine import affine, is_gather, isl_name
+from tcjit.grammar.affine import affine, isl_name
 from tcjit.grammar.arithmetic import times
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select, Size, Unary
 from tcjit.grammar.dtypes import DTYPES, holds
@@ -18,6 +18,7 @@ from tcjit.grammar.polynomial import INTEGERS, names
 from tcjit.grammar.walk import rebuild, replaced, walk
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop
 from tcjit.mapping.isl import points
+from tcjit.mapping.operations import may_fail
 from tcjit.mapping.reduction import conjunction, conjuncts, is_identity, leaves_any
 from tcjit.mapping.storage import Bounds, fresh
 
@@ -57,7 +58,7 @@ def equality(a: Assignment, index: str, values: Mapping[str, int]) -> Equality |
         moved = tuple(one for one in conditions[:number] if index in names(one))
         # evaluated for other values of the index than before, or for an empty range of it
         unsure = (*moved, *before, value) if moved or index in a.dynamic else ()
-        if not any(map(_may_fail, unsure)):
+        if not any(map(may_fail, unsure)):
             return Equality(index, data, value, before, (*moved, *conditions[number + 1 :]), term, identity, bool(moved))
     return None
 
@@ -190,14 +191,3 @@ def _form(expr: Expr, ranges: Mapping[str, tuple[int, int]], values: Mapping[str
 
 def _sum(left: Form, sign: int, right: Form | None) -> Form | None:
     return None if right is None else {name: left.get(name, 0) + sign * right.get(name, 0) for name in {**left, **right}}
-
-
-def _may_fail(expr: Expr) -> bool:
-    """Whether evaluating an expression may raise an error."""
-    for node in walk(expr):
-        if isinstance(node, Access) and any(map(is_gather, node.subscripts)):
-            return True
-        if isinstance(node, Binary) and node.op in "/%" and node.dtype in INTEGERS:
-            if not isinstance(node.right, Const) or not node.right.value:
-                return True
-    return False

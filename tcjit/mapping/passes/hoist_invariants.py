@@ -13,11 +13,11 @@ from dataclasses import replace
 from math import prod
 
 from tcjit.grammar.affine import affine, guarded_accesses
-from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
+from tcjit.grammar.ast import Access, Binary, Cast, Expr, Index, Select
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, factors, rebuild, walk, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
-from tcjit.mapping.operations import divides_integers, operations
+from tcjit.mapping.operations import may_fail, operations
 
 TYPES = ("float32", "float64")  # of what is hoisted: integers are parts of dot products, halves are widened first
 GATHER = 8  # the same of a read at a subscript that is data, which is checked; and no nest has it as an operand
@@ -94,7 +94,7 @@ class _Hoisting:
             return False
         if len(accesses) != len(list(guarded_accesses(value))) or any(guards for _, guards in guarded_accesses(value)):
             return False
-        return not _may_fail(value)
+        return not may_fail(value, gathers=False)
 
     def dims(self, value: Expr) -> frozenset[str]:
         """The dimensions that a value depends on; long sums are asked for those of all their parts."""
@@ -125,8 +125,3 @@ def _converted(a: Assignment) -> list[Expr]:
     if a.operator != "+=" or a.dynamic or product is a.value or not halves:
         return []
     return [operand for operand in children(product) if isinstance(operand, Cast)]
-
-
-def _may_fail(value: Expr) -> bool:
-    """Whether a value divides integers by what may be zero."""
-    return any(isinstance(part, Binary) and divides_integers(part) and not isinstance(part.right, Const) for part in walk(value))

@@ -12,7 +12,7 @@ from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.walk import replaced, walk, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
-from tcjit.mapping.operations import CALL, divides_integers, operations
+from tcjit.mapping.operations import CALL, may_fail, operations
 
 MOST_NODES = 256  # of a value: C compilers take long for larger ones
 ROUNDED = ("float16", "bfloat16")
@@ -42,16 +42,6 @@ def _is_candidate(before: Assignments, a: Assignment) -> bool:
     return storage.role == "temporary" and a.is_elementwise and whole and len(a.subscripts) == len(a.bounds) and typed
 
 
-def _may_fail(value: Expr) -> bool:
-    """Whether a value reads where data say, or divides integers."""
-    for part in walk(value):
-        if isinstance(part, Access) and any(isinstance(node, Access) for sub in part.subscripts for node in walk(sub)):
-            return True
-        if divides_integers(part):
-            return True
-    return False
-
-
 def _substituted(a: Assignment, reader: Assignment) -> Expr | None:
     """The value of a reader with that of an assignment in its place; None where the reader has other points, or it would not pay."""
     if not reader.is_elementwise:
@@ -60,7 +50,7 @@ def _substituted(a: Assignment, reader: Assignment) -> Expr | None:
     if len(set(mentions)) != 1 or (len(mentions) > 1 and operations(a.value) >= CALL):
         return None
     guarded = any(guards for access, guards in guarded_accesses(reader.value) if access == mentions[0])
-    if guarded and _may_fail(a.value):
+    if guarded and may_fail(a.value):
         return None  # an error belongs to all elements, also to those that are not read
     pairs = zip(a.subscripts, mentions[0].subscripts, strict=True)
     names = {own.name: other.name for own, other in pairs if isinstance(own, Index) and isinstance(other, Index)}
