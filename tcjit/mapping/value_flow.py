@@ -21,7 +21,7 @@ import islpy as isl
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import Guard, affine, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Const, Expr
-from tcjit.grammar.walk import rebuild
+from tcjit.grammar.walk import with_accesses
 from tcjit.mapping.isl import decided
 from tcjit.mapping.reduction import identity, is_plain_product
 from tcjit.mapping.scop import Scop, ScopStatement
@@ -355,9 +355,7 @@ def _is_affine(scop: Scop, access: Access) -> bool:
 def _shape(scop: Scop, s: ScopStatement) -> tuple[Expr, Expr]:
     """Target and value without what aliases may change: the tensors and subscripts of affine accesses."""
 
-    def visit(expr: Expr) -> Expr:
-        if isinstance(expr, Access) and _is_affine(scop, expr):
-            return Access("", (), dtype=expr.dtype)
-        return rebuild(expr, visit)
+    def plain(access: Access) -> Access:
+        return Access("", (), dtype=access.dtype) if _is_affine(scop, access) else access
 
-    return visit(s.element), visit(s.value)
+    return with_accesses(s.element, plain), with_accesses(s.value, plain)

@@ -20,7 +20,7 @@ from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import children, rebuild, same_node, wide_factors, with_index, with_indices, with_names
+from tcjit.grammar.walk import children, rebuild, same_node, wide_factors, with_accesses, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.nest.restrict import is_chosen
 from tcjit.mapping.reduction import identity
@@ -262,14 +262,14 @@ class _Replacement(Instances):
         chunk, first, count = a.bounds[0]
         place, own = index(chunk), True
 
-        def undone(value: Expr) -> Expr:
+        def undone(access: Access) -> Access:
             nonlocal own
-            if not isinstance(value, Access) or value.tensor not in copies:
-                return rebuild(value, undone)
-            own = own and value.subscripts[0] == place and (first, count) == (0, self.after[value.tensor].shape[0])
-            return replace(value, tensor=copies[value.tensor], subscripts=value.subscripts[1:])
+            if access.tensor not in copies:
+                return access
+            own = own and access.subscripts[0] == place and (first, count) == (0, self.after[access.tensor].shape[0])
+            return replace(access, tensor=copies[access.tensor], subscripts=access.subscripts[1:])
 
-        a = replace(a, value=undone(a.value), fuse_outer_only=old.fuse_outer_only)
+        a = replace(a, value=with_accesses(a.value, undone), fuse_outer_only=old.fuse_outer_only)
         if not own:
             return "it reads the copy of another chunk"
         if a == old:

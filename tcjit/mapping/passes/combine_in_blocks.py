@@ -11,9 +11,9 @@ from dataclasses import replace
 from math import prod
 
 from tcjit.grammar.arithmetic import index, total
-from tcjit.grammar.ast import Access, Expr, Index
+from tcjit.grammar.ast import Access, Index
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import rebuild, with_index
+from tcjit.grammar.walk import with_accesses, with_index
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
 from tcjit.mapping.storage import fresh
 
@@ -103,16 +103,15 @@ def _by_chunks(a: Assignment, copies: dict[str, str], cut: set[str], count: int,
     name = a.bounds[0][0] if chunked else fresh("chunk", {bound[0] for bound in a.bounds} | set(temporaries.tensors))
     chunk = Index(name, dtype="int64")
 
-    def of_chunk(value: Expr) -> Expr:
-        if isinstance(value, Access) and value.tensor in copies:
-            return replace(value, tensor=copies[value.tensor], subscripts=(chunk, *value.subscripts))
-        return rebuild(value, of_chunk)
+    def of_chunk(access: Access) -> Access:
+        tensor = copies.get(access.tensor)
+        return replace(access, tensor=tensor, subscripts=(chunk, *access.subscripts)) if tensor else access
 
     if chunked:
-        return replace(a, value=of_chunk(a.value), fuse_outer_only=False)
+        return replace(a, value=with_accesses(a.value, of_chunk), fuse_outer_only=False)
     if a.tensor in copies:
         bounds = ((name, 0, count), *a.bounds)
-        return replace(a, tensor=copies[a.tensor], subscripts=(chunk, *a.subscripts), value=of_chunk(a.value), bounds=bounds)
+        return replace(a, tensor=copies[a.tensor], subscripts=(chunk, *a.subscripts), value=with_accesses(a.value, of_chunk), bounds=bounds)
     dim = _cut(a, count, read)
     assert dim is not None  # or its operands had no copies
     size = a.ranges[dim][1] // count
@@ -121,4 +120,4 @@ def _by_chunks(a: Assignment, copies: dict[str, str], cut: set[str], count: int,
     ordered = sorted(a.bounds, key=lambda bound: bound[0] not in small)  # what a block has of the copies comes from outer loops
     bounds = ((name, 0, count), *((one, lower, size if one == dim else upper) for one, lower, upper in ordered))
     subscripts = tuple(with_index(sub, dim, moved) for sub in a.subscripts)
-    return replace(a, subscripts=subscripts, value=of_chunk(with_index(a.value, dim, moved)), bounds=bounds)
+    return replace(a, subscripts=subscripts, value=with_accesses(with_index(a.value, dim, moved), of_chunk), bounds=bounds)

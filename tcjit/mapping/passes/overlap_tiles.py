@@ -79,12 +79,10 @@ def _may_join(before: Assignments, program: Sequence[Assignment]) -> bool:
         return False
     if sum(other.tensor == a.tensor for other in before.assignments) > 1:
         return False
-    reads = a.reads
-    earlier = {access.tensor for other in others for access in other.reads}
     written = {other.tensor for other in others}
-    distances = [_distance(before, a, access) for access in reads if access.tensor in written]
-    joined = not others or any(access.tensor in written for access in reads)
-    return joined and a.tensor not in earlier | {access.tensor for access in reads} and None not in distances
+    distances = [_distance(before, a, access) for access in a.reads if access.tensor in written]
+    joined = not others or not written.isdisjoint(a.inputs)
+    return joined and not any(a.tensor in other.inputs for other in program) and None not in distances
 
 
 def _distance(before: Assignments, a: Assignment, access: Access) -> int | None:
@@ -99,11 +97,10 @@ def _sized(before: Assignments, program: tuple[Assignment, ...], machine: Machin
     little that they compute for their neighbours as well."""
     tensors = before.storages
     written = {a.tensor for a in program}  # nothing else writes these
-    outside = {access.tensor for a in before.assignments if a.tensor not in written for access in a.reads}
+    outside = {tensor for a in before.assignments if a.tensor not in written for tensor in a.inputs}
     stored = {a.tensor for a in program if tensors[a.tensor].role != "temporary" or a.tensor in outside}
-    reads = {a.tensor: a.reads for a in program}
-    handed = {access.tensor for a in program for access in reads[a.tensor]} & {a.tensor for a in program}
-    distances = {_distance(before, a, access) for a in program for access in reads[a.tensor] if access.tensor in handed}
+    handed = {tensor for a in program for tensor in a.inputs} & written
+    distances = {_distance(before, a, access) for a in program for access in a.reads if access.tensor in handed}
     if not distances - {0} or program[-1].tensor not in stored:
         return None
     bytes_handed = sum(tensors[name].elements * DTYPES[tensors[name].dtype].bytes for name in handed - stored)
@@ -113,7 +110,7 @@ def _sized(before: Assignments, program: tuple[Assignment, ...], machine: Machin
     for a in reversed(program):
         own = [(0, 0)] if a.tensor in stored else []
         least, beyond = around[a.tensor] = _hull([*own, *([around[a.tensor]] if a.tensor in around else [])])
-        for access in reads[a.tensor]:
+        for access in a.reads:
             if access.tensor in handed:
                 distance = _distance(before, a, access)
                 assert distance is not None
@@ -126,7 +123,7 @@ def _sized(before: Assignments, program: tuple[Assignment, ...], machine: Machin
     saved = MOVES * bytes_handed / rate  # cycles of a core
     again = 0.0
     for a in (a for a in program if a.tensor in handed):
-        outer = {access.tensor for access in reads[a.tensor]} - handed
+        outer = a.inputs - handed
         read = sum(prod(tensors[name].shape[1:]) * DTYPES[tensors[name].dtype].bytes for name in outer) / rate
         again += more[a.tensor] * max(read, _row_cycles(a, tensors[a.tensor], machine))
     for budget in (machine.cache_bytes // 2, machine.cache_bytes):
@@ -165,7 +162,7 @@ class _Tiling:
     tiles: dict[str, Storage] = field(default_factory=dict)
 
     def parts(self) -> list[tuple[Assignment, ...]]:
-        handed = {access.tensor for a in self.run.program for access in a.reads}
+        handed = {tensor for a in self.run.program for tensor in a.inputs}
         blocks = -(-max(a.ranges[_row(a)][1] for a in self.run.program) // self.run.rows)
         parts: list[tuple[Assignment, ...]] = []
         for a in self.run.program:
@@ -188,8 +185,7 @@ class _Tiling:
         return parts
 
     def is_read_elsewhere(self, tensor: str) -> bool:
-        others = [a for a in self.before.assignments if a not in self.run.program]
-        return any(access.tensor == tensor for a in others for access in a.reads)
+        return any(tensor in a.inputs for a in self.before.assignments if a not in self.run.program)
 
     def over_blocks(self, a: Assignment, blocks: int, rows: tuple[int, int], tile: Storage | None) -> Assignment:
         """An assignment to some rows of each block, counted from its first one, in a tile or in their places."""

@@ -15,7 +15,7 @@ from tcjit.grammar.affine import isl_name
 from tcjit.grammar.arithmetic import index, total
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.walk import rebuild, walk
+from tcjit.grammar.walk import walk, with_names
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.marks import Parallel, RowPass, Tile, TileLoops
 from tcjit.mapping.operations import divides_integers
@@ -282,15 +282,12 @@ class _Growing:
     def renamed(self, access: Access, naming: Naming) -> tuple[Expr, ...]:
         """Subscripts in the dimensions of the group."""
 
-        def renamed(expr: Expr) -> Expr:
-            return index(naming[expr.name]) if isinstance(expr, Index) else rebuild(expr, renamed)
-
         def summed(sub: Expr) -> Expr:
             form = affine_form(sub, self.scop.values)
             terms = sorted((factor, name) for name, factor in form[0].items()) if form else []
             return total([(factor, index(name)) for factor, name in terms], form[1]) if form and len(terms) > 1 else sub
 
-        return tuple(summed(renamed(sub)) for sub in access.subscripts)
+        return tuple(summed(with_names(sub, naming)) for sub in access.subscripts)
 
 
 def _parts(statements: Sequence[ScopStatement], group: _Growing) -> tuple[Part, ...]:
