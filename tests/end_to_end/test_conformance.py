@@ -403,8 +403,29 @@ def test_fusion_keeps_the_order_that_matters(on: str, text: str, fusion: str, mo
             "def f(float(C,H) I, float(F,C,K) W) -> (O) { O(f,h) +=! (!(k > h) ? I(c, h - k) : 0.5) * W(f,c,k) where h in 0:H }",
             (small(16, 9), small(32, 16, 6)),
         ),
+        # quotients whose limits hold of multiples alone, and a comparison with what they guard
+        (
+            """def f(float(C,H) S, float(C,H) Y, float(C,2*H+1) X) -> (D) {
+                D(c,h) +=! ((h - i) % 2 == 0 && h - i >= -1 && h - i < 2 * H - 1 && h >= i && X(c,h) == Y(c,(h-i)/2)) ? S(c,(h-i)/2) : 0.0
+                    where h in 0:2*H+1, i in 0:3
+            }""",
+            (small(16, 9), torch.zeros(16, 9), small(16, 19).clamp(min=0)),
+        ),
+        # quotients without a remainder to know: a limit of multiples is one of theirs, any other is not
+        (
+            """def f(float(C,H) S, float(C,5) G) -> (D) {
+                D(c,h) +=! (h - i >= 0 && h - i < 3 * H - 2 ? S(c, (h - i) / 3) : 0.0) * G(c, i)
+                    where h in 0:3*H+1, i in 0:5
+            }""",
+            (small(16, 9), small(16, 5)),
+        ),
+        # -0.0 is no identity of what starts from 0.0, and no choice of a select for 0.0
+        (
+            "def f(float(C,H) S) -> (D) { D(c,h) +=! h >= i ? (i < 2 ? S(c, h - i) : -0.0) : 0.0 where h in 0:H, i in 0:4 }",
+            (small(16, 9),),
+        ),
     ],
-    ids=["strided", "diagonal", "turned"],
+    ids=["strided", "diagonal", "turned", "multiples", "quotients", "zeros"],
 )
 def test_padded_copies_read_only_what_exists(on: str, text: str, args: tuple[torch.Tensor, ...]) -> None:
     assert_agrees(on, text, *args)

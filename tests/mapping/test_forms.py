@@ -95,3 +95,33 @@ def test_a_padded_copy_for_results_with_few_neighbours(shapes: dict[str, tuple[i
     }"""
     made = pad_operands(extract(program(text, shapes)), AVX512)
     assert [copy.shape for copy in made.tensors if copy.name == "X_padded"] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("(h - i) % 2 == 0 && h - i >= 0 && h - i < 16", [(4, 10)]),
+        ("(h - i) % 2 == 0 && h - i >= 1 && h - i <= 13", [(4, 10)]),  # of even numbers
+        ("h - i >= 0 && h - i < 16", [(4, 10)]),
+        ("h - i >= 1 && h - i < 16", []),  # 1 / 2 and 0 / 2 are one element, which is read at 1 alone
+        ("(h - i) % 3 == 0 && h - i >= 1 && h - i < 16", []),
+        ("h - i >= 0 && h - i < 16 && X(c, h) > Y(c, (h - i) / 2)", [(4, 10), (4, 10)]),
+        ("h - i >= 0 && h - i < 16 && X(c, h) > Y(c, h - i)", [(4, 10), (4, 19)]),
+        ("h - i >= 0 && h - i < 16 && X(c, h) > Z(K((h - i) / 2))", []),  # an element of data, which has no copy
+    ],
+)
+def test_padded_copies_of_quotients_and_of_what_is_compared_under_their_limits(condition: str, expected: list[tuple[int, ...]]) -> None:
+    text = f"""def f(float(C,8) S, float(C,17) X, float(C,R) Y, float(M) Z, int32(8) K) -> (D) {{
+        D(c, h) +=! {condition} ? S(c, (h - i) / 2) : 0.0 where h in 0:17, i in 0:3
+    }}"""
+    shapes = {"S": (4, 8), "X": (4, 17), "Y": (4, 16), "Z": (5,), "K": (8,)}
+    made = pad_operands(extract(program(text, shapes)), AVX512)
+    assert [copy.shape for copy in made.tensors if copy.name.endswith("_padded")] == expected
+
+
+def test_what_is_chosen_and_compared_has_one_copy() -> None:
+    text = """def f(float(C,H) X, float(C,H) S) -> (D) {
+        D(c, h) +=! h >= i && X(c, h - i) < S(c, h - i) ? X(c, h - i) : 0.0 where h in 0:H, i in 0:4
+    }"""
+    made = pad_operands(extract(program(text, {"X": (4, 16), "S": (4, 16)})), AVX512)
+    assert [copy.name for copy in made.tensors if "_padded" in copy.name] == ["X_padded", "S_padded"]

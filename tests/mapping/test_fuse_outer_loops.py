@@ -78,6 +78,24 @@ def test_windows_of_single_channels(layout: str, elements: int) -> None:
     assert [(one.tensor, one.elements) for one in mapped.slices] == [("X_padded", elements)]
 
 
+MAX_POOL_BACKWARD = """def f(float(N,C,H,W) X, float(N,C,P,Q) Y, float(N,C,P,Q) d_Y) -> (d_X) {
+    count(n,c,p,q) +=! X(n,c,2*p+i,2*q+j) == Y(n,c,p,q) ? 1.0 : 0.0 where i in 0:3, j in 0:3
+    share(n,c,p,q) = d_Y(n,c,p,q) / count(n,c,p,q)
+    d_X(n,c,h,w) +=! (h - i) % 2 == 0 && (w - j) % 2 == 0 && h >= i && h - i < 2 * P && w >= j && w - j < 2 * Q
+        && X(n,c,h,w) == Y(n,c,(h-i)/2,(w-j)/2) ? share(n,c,(h-i)/2,(w-j)/2) : 0.0 where i in 0:3, j in 0:3
+}"""
+
+
+def test_residue_classes_under_loops_that_no_residue_is_of() -> None:
+    """All of a channel's classes, and what they read, while it is in the nearest cache; copies of inputs are made in the same iteration."""
+    shapes = {"X": (4, 64, 56, 56), "Y": (4, 64, 27, 27), "d_Y": (4, 64, 27, 27)}
+    mapped = map_program(program(MAX_POOL_BACKWARD, shapes), Options(), AVX512)
+    assert {s.outer and s.outer.dims for s in mapped.scop.statements} == {("n", "c"), ("y0", "y1")}
+    last = mapped.scop.statements[-1]
+    assert last.tensor == "d_X" and len(last.tiled) == 4 and last.outer is not None and last.outer.dims == ("n", "c")
+    assert {one.tensor for one in mapped.slices} >= {"share", "share_padded", "Y_padded"}
+
+
 @pytest.mark.parametrize(
     ("b", "n", "threads", "expected"),
     [

@@ -31,11 +31,11 @@ def tile_tree(tiled: TiledStatement, ctx: isl.Context, *, parallel: bool) -> isl
     for name, (_, where) in domains.items():
         domain = domain.union(where.set_tuple_name(name).to_union_set())
 
-    def band(digit: str, child: str) -> str:
+    def band(digit: str, child: str, options: str = "") -> str:
         if digit not in loops:
             return child
         parts = [f"{name}[{', '.join(dims)}] -> [({digit})]" for name, (dims, _) in domains.items() if digit in dims]
-        return f'schedule: "[{{ {"; ".join(parts)} }}]"{f", child: {{ {child} }}" if child else ""}'
+        return f'schedule: "[{{ {"; ".join(parts)} }}]"{options}{f", child: {{ {child} }}" if child else ""}'
 
     def marked(mark: Mark, child: str) -> str:
         return f'mark: "{mark}", child: {{ {child} }}'
@@ -61,6 +61,8 @@ def tile_tree(tiled: TiledStatement, ctx: isl.Context, *, parallel: bool) -> isl
         enough = prod(tiles.counts[: len(before)]) >= ENOUGH
         text = around(blocks, around(after, marked(accumulators, text), parallel and not enough), shared=False)
         text = around(before, marked(TileLoops(), text), parallel and enough)
-    else:
-        text = around(before, marked(accumulators, around(blocks, text, shared=False)), parallel)
+    else:  # one loop over blocks of terms, those without a tile that counts included
+        for digit in blocks:
+            text = band(digit, text, ', options: "{ atomic[0] }"')
+        text = around(before, marked(accumulators, text), parallel)
     return isl.Schedule.read_from_str(ctx, f'{{ domain: "{domain.to_str()}", child: {{ {text} }} }}')

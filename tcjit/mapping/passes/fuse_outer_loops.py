@@ -7,6 +7,7 @@ memory that they need. This is loop fusion at the outermost level; ``contract_sl
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -114,11 +115,13 @@ class _FusedRun:
     written: set[str] = field(default_factory=set)
 
     def take(self, a: Assignment, accesses: Sequence[Access]) -> bool:
-        """Add an assignment, if it uses what others of the run compute and any loop is left that all can share."""
+        """Add an assignment, if it uses what others of the run compute, or what they read, and any loop is left that all can share."""
+        ranges = {name: (lower, upper) for name, lower, upper in a.results}
         joined = [access for access in accesses if access.tensor in self.written or access.tensor == a.tensor in self.axes]
-        ranges = {name: limits for name, limits in a.ranges.items() if name not in a.reduction}
-        dims = tuple(self._dim(loop, joined, ranges) for loop in range(len(self.extents)))
-        if not joined or not any(dims) or a.final or a.empty or a.dynamic or _has_residues(a):
+        joined = joined or [access for access in accesses if access.tensor in self.axes]
+        divided = _divided(a)
+        dims = tuple(dim if (dim := self._dim(loop, joined, ranges)) not in divided else None for loop in range(len(self.extents)))
+        if not joined or not any(dims) or a.final or a.empty or a.dynamic:
             return False
         self.add(a, dims, accesses)
         return True
@@ -175,8 +178,9 @@ class _Fusion:
         nothing where they should share none."""
         a = self.program[first]
         plain = {sub.name: axis for axis, sub in enumerate(a.subscripts) if isinstance(sub, Index)}
-        bounds = [(name, upper) for name, lower, upper in a.results if lower == 0 and upper > 1 and name in plain]
-        if a.final or a.empty or a.dynamic or not bounds or _has_residues(a):
+        divided = _divided(a)
+        bounds = [(name, upper) for name, lower, upper in a.results if lower == 0 and upper > 1 and name in plain.keys() - divided]
+        if a.final or a.empty or a.dynamic or not bounds:
             return []
         bounds.sort(key=lambda bound: plain[bound[0]])
         run = _FusedRun(tuple(extent for _, extent in bounds))
@@ -206,7 +210,7 @@ class _Fusion:
                 continue
             if all(uses.keeps_reuse(dims, 1) for uses, dims in zip(members, wider, strict=True)):
                 loops[loop] = 1
-            if total // _iterations(run, loops) <= most:
+            if self.kept(members, run, loops) <= most:
                 break
         if not loops:  # the largest blocks of rows that threads share evenly
             extent = run.extents[run.possible[0]]
@@ -223,6 +227,12 @@ class _Fusion:
         passed = MOVES * total / (costs.l3_load * costs.frequency if near else costs.memory_read / machine.threads)
         pays = streamed <= passed
         return loops if count >= FEWER and self.is_even(count) and reuse and pays else {}
+
+    def kept(self, members: Sequence[_Uses], run: _FusedRun, loops: Iterable[int]) -> float:
+        """Bytes of what several members use in one iteration of some loops, of the tensors that move with these."""
+        users = Counter(name for uses in members for name in {access.tensor for access in uses.accesses})
+        moving = {name: [run.extents[loop] for loop in loops if run.axes[name][loop] is not None] for name in users if users[name] > 1}
+        return sum(_bytes(self.tensors[name]) / prod(extents) for name, extents in moving.items() if extents)
 
     def crosses(self, uses: _Uses, dim: str, run: _FusedRun) -> bool:
         """Whether one iteration of a loop over a dimension takes an element of each line of an operand, as of channels that lie last; those
@@ -272,10 +282,10 @@ class _Uses:
         return {access.tensor for access, moving in self.reads.items() if not moving & set(dims)}
 
 
-def _has_residues(a: Assignment) -> bool:
-    """Whether a reduction has conditions on the residues of indices: its classes are nests of their own."""
+def _divided(a: Assignment) -> set[str]:
+    """The dimensions of a reduction that its conditions take residues of: each class of these is a nest of its own, over other loops."""
     moduli = (part for part in walk(a.value) if isinstance(part, Binary) and part.op == "%" and part.dtype == "int64")
-    return bool(a.reduction) and any(names(part) for part in moduli)
+    return {name for part in moduli for name in names(part)} if a.reduction else set()
 
 
 def _iterations(run: _FusedRun, loops: Mapping[int, int]) -> int:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import prod
 
 import islpy as isl
 
-from tcjit.grammar.affine import affine, isl_name, linear
+from tcjit.grammar.affine import affine, conjuncts, guarded_accesses, isl_name, linear
 from tcjit.grammar.affine import condition as affine_condition
 from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select, Unary
@@ -24,10 +25,10 @@ from tcjit.layout import memory_order
 from tcjit.mapping.assignment import Assignment, Assignments, DynamicRanges, Temporaries, rewrite
 from tcjit.mapping.isl import context, points, sizes_in
 from tcjit.mapping.machine import Machine
-from tcjit.mapping.nest.narrow_factors import is_narrow_product, with_conditions_inside
+from tcjit.mapping.nest.narrow_factors import is_narrow_product, with_conditions_inside, without_conditions
 from tcjit.mapping.passes.expand_operands import LONG
 from tcjit.mapping.plan_chunks import product_sides
-from tcjit.mapping.reduction import is_plain_product, is_product
+from tcjit.mapping.reduction import identity, is_plain_product, is_product
 from tcjit.mapping.scop import OuterLoops
 from tcjit.mapping.storage import Bounds, Storage
 from tcjit.mapping.strides import affine_form
@@ -35,6 +36,9 @@ from tcjit.mapping.strides import affine_form
 # uses of each padded element that pay for computing it ahead: where conditions only cost time, and where they keep a sum from nests
 WORTH_PADDING = 8
 WORTH_NEST = 2
+
+Copy = tuple[str, tuple[int, ...]]  # its name, and the axes of what is read, outermost first
+Multiple = tuple[frozenset[tuple[str, int]], int, int]  # a linear form, its constant, and a number that it is a multiple of
 
 
 def pad_operands(before: Assignments, machine: Machine | None) -> Assignments:
@@ -48,15 +52,18 @@ def pad_operands(before: Assignments, machine: Machine | None) -> Assignments:
             return [a]
         value = a.value if on_gpu or a.dynamic else with_conditions_inside(a.value)
         padded = paddings(value, a.bounds, temporaries.tensors, before.values, a.dynamic, WORTH_PADDING if on_gpu else WORTH_NEST)
-        reads: dict[Expr, Expr] = {p.select: p.read_of("") for p in padded}
-        plain = replaced(value, reads)
+        if on_gpu:
+            padded = [p for p in padded if not p.conditions]
+        plain = replaced(value, {p.select: p.read_of({}) for p in padded})
         narrow = is_plain_product(plain) if on_gpu else is_narrow_product(plain)
-        if not padded or not (is_product(plain) or narrow):
+        if not padded or not (is_product(plain if on_gpu else without_conditions(plain)[0]) or narrow):
             return [a]
         if on_gpu and product_sides(replace(a, value=plain)) is None:
             return [a]  # results share no element but those of neighbouring windows, which caches hold: a copy would be traffic alone
-        copies = []
-        for p in padded:
+        copies, made = [], dict[Expr, Copy]()
+        for p in (p for guarded in padded for p in (guarded, *guarded.compared)):
+            if p.value in made:
+                continue
             moving = {name for axis in p.axes for name in names(axis.subscript)}
             alone = not on_gpu and sum(isinstance(node, Access) for node in walk(plain)) == 1  # results may be in its order, too
             storage = temporaries.tensors[p.read.tensor]
@@ -65,11 +72,12 @@ def pad_operands(before: Assignments, machine: Machine | None) -> Assignments:
                 order = *(other for other in range(len(p.axes)) if other != long), long
             elif not (alone or moving.isdisjoint(names(_along_lanes(a, temporaries.tensors[a.tensor])))):
                 order = None
-            p = replace(p, axes=tuple(p.axes[place] for place in order)) if order else p  # elements that all lanes read lie as they did
-            copy = temporaries.copy(a, f"{p.read.tensor}_padded", p.value, [(axis.index, axis.size, axis.extent) for axis in p.axes])
+            order = order or tuple(range(len(p.axes)))  # elements that all lanes read lie as they did
+            axes = [(axis.index, axis.size, axis.extent) for axis in (p.axes[place] for place in order)]
+            copy = temporaries.copy(a, f"{p.read.tensor}_padded", p.value, axes)
             copies.append(replace(copy, outer=_outer_loops(a, p)))
-            reads[p.select] = p.read_of(copy.tensor)
-        return [*copies, replace(a, value=replaced(value, reads))]
+            made[p.value] = copy.tensor, tuple(order)
+        return [*copies, replace(a, value=replaced(value, {p.select: p.read_of(made) for p in padded}))]
 
     padded = rewrite(before, visit)
     return replace(padded, assignments=_copies_first(before, padded)) if on_gpu else padded
@@ -127,8 +135,9 @@ def _outer_loops(a: Assignment, padding: Padding) -> OuterLoops | None:
 
 @dataclass(frozen=True)
 class PaddedAxis:
-    """An axis of a padded copy: the ``subscript`` of the read along it, between two values, and its linear ``form``; the ``index`` that
-    counts the copy's elements from 0 on; their number where it depends on dynamic sizes, for the greatest of which ``greatest`` is."""
+    """An axis of a padded copy: the ``subscript`` of the read along it, between two values, and the linear ``form`` that it is the floor
+    quotient of by ``divisor``; the ``index`` that counts the copy's elements from 0 on; their number where it depends on dynamic sizes, for
+    the greatest of which ``greatest`` is."""
 
     subscript: Expr
     form: tuple[dict[str, int], int]
@@ -136,6 +145,7 @@ class PaddedAxis:
     greatest: int
     index: Index
     extent: Expr | None
+    divisor: int = 1
 
     @property
     def size(self) -> int:
@@ -154,16 +164,37 @@ class PaddedAxis:
 
 @dataclass(frozen=True)
 class Padding:
-    """A guarded read, the axes of its padded copy, outermost first, and the copy's value over their indices."""
+    """A guarded read, the axes of its padded copy, outermost first, and the copy's value over their indices; of a select, the
+    ``conditions`` that stay, and the paddings of what these compare with data, for the conditions that go guarded it."""
 
-    select: Select
+    select: Expr
     read: Access
     axes: tuple[PaddedAxis, ...]
     value: Select
+    conditions: tuple[Expr, ...] = ()
+    compared: tuple[Padding, ...] = ()
 
-    def read_of(self, copy: str) -> Access:
-        """The read of the copy that stands for the guarded read."""
-        return Access(copy, tuple(axis.element for axis in self.axes), dtype=self.read.dtype)
+    def read_of(self, copies: Mapping[Expr, Copy]) -> Expr:
+        """The read that stands for the guarded one, of the copy that is known by the value that it has."""
+        name, order = copies.get(self.value, ("", range(len(self.axes))))
+        found: Expr = Access(name, tuple(self.axes[place].element for place in order), dtype=self.read.dtype)
+        reads = {p.select: p.read_of(copies) for p in self.compared}
+        for condition in reversed(self.conditions):
+            found = Select(replaced(condition, reads), found, self.value.other, dtype=found.dtype)
+        return found
+
+
+def _chosen(node: Select) -> tuple[Expr, list[Expr]]:
+    """What is chosen where all conditions of selects of the same constant hold, and these."""
+    value, conditions = node.then, [node.condition]
+    while isinstance(value, Select) and repr(value.other) == repr(node.other):  # 0.0 is no -0.0
+        conditions.append(value.condition)
+        value = value.then
+    return value, conditions
+
+
+def _all(conditions: Sequence[Expr]) -> Expr:
+    return reduce(lambda left, right: Binary("&&", left, right, dtype="bool"), conditions)
 
 
 def paddings(
@@ -174,27 +205,117 @@ def paddings(
 
     ``moving`` are the ranges that depend on dynamic sizes; copies begin at places that do not.
     """
-    moving = moving or {}
     boxes = {name: (lower, upper - 1) for name, lower, upper in bounds}
     count = prod(upper - lower + 1 for lower, upper in boxes.values())
-    found = []
-    for node in dict.fromkeys(n for n in walk(value) if isinstance(n, Select)):
-        if not isinstance(node.then, Access) or not isinstance(node.other, Const):
-            continue
-        storage, taken = tensors[node.then.tensor], set(tensors) | set(boxes)
-        subscripts = zip(node.then.subscripts, storage.shape, strict=True)
-        axes = [_axis(sub, extent, boxes, values, moving, _index(axis, taken)) for axis, (sub, extent) in enumerate(subscripts)]
-        known = tuple(axis for axis in axes if axis is not None)
-        condition = _in_terms_of(node.condition, known, values) if len(known) == len(axes) else None
-        if condition is None:
-            continue
-        moved = replace(node.then, subscripts=tuple(axis.place for axis in known))
-        made = Padding(node, node.then, known, replace(node, condition=condition, then=moved))
-        if not _reads_inside(made, storage, values) or moving and not _holds_reads(made, boxes, moving, values):
-            continue
-        if count >= worth * prod(axis.size for axis in known):
-            found.append(made)
-    return found
+    padder = _Padder(boxes, tensors, values, moving or {})
+    selects = dict.fromkeys(n for n in walk(value) if isinstance(n, Select))
+    found = [made for node in selects if (made := padder.padding(node)) is not None]
+    return [p for p in found if count >= worth * prod(axis.size for axis in p.axes)]
+
+
+@dataclass(frozen=True)
+class _Padder:
+    """The ranges of a statement's indices, its tensors, and the ranges that depend on dynamic sizes."""
+
+    boxes: Mapping[str, tuple[int, int]]
+    tensors: Mapping[str, Storage]
+    values: Mapping[str, int]
+    moving: DynamicRanges
+
+    def padding(self, node: Select) -> Padding | None:
+        """Of a choice between an element and a constant, by one condition or by several, one in the other."""
+        read, conditions = _chosen(node)
+        if not isinstance(read, Access) or not isinstance(node.other, Const):
+            return None
+        parts = [part if holds else Unary("!", part, dtype="bool") for one in conditions for part, holds in conjuncts(one, True)]
+        exact = frozenset(filter(None, (self._multiple(part) for part in parts)))
+        axes = self._axes(read)
+        moved = {part: there for part in parts if axes and (there := _in_terms_of(part, axes, self.values, exact)) is not None}
+        kept = tuple(part for part in parts if part not in moved)
+        if not moved or axes is None or kept and self.moving:
+            return None
+        made = self._copied(node, read, node.other, axes, list(moved), list(moved.values()), kept)
+        reads = {access: None for part in kept for access, _ in guarded_accesses(part) if not self._is_inside(access)}
+        compared = [self._compared(access, list(moved), kept, exact) for access in reads]
+        if made is None or None in compared or not kept and self.moving and not self._holds_reads(made, node):
+            return None
+        return replace(made, conditions=kept, compared=tuple(filter(None, compared)))
+
+    def _compared(self, access: Access, guards: Sequence[Expr], kept: Sequence[Expr], exact: frozenset[Multiple]) -> Padding | None:
+        """Of what a condition compares, where others guard it, with any value beyond these."""
+        if (axes := self._axes(access)) is None:
+            return None
+        moved = {part: there for part in guards if (there := _in_terms_of(part, axes, self.values, exact)) is not None}
+        zero = identity("+=", access.dtype)
+        return self._copied(access, access, zero, axes, list(moved), list(moved.values()), kept) if moved else None
+
+    def _copied(
+        self, select: Expr, read: Access, other: Const, axes: tuple[PaddedAxis, ...], conditions: Sequence[Expr], there: Sequence[Expr],
+        kept: Sequence[Expr],
+    ) -> Padding | None:  # fmt: skip
+        """The padding of a read under conditions, given as they are and over the axes; None where it would read what is not there."""
+        moved = replace(read, subscripts=tuple(axis.place for axis in axes))
+        made = Padding(select, read, axes, Select(_all(there), moved, other, dtype=read.dtype))
+        inside = _reads_inside(made, self.tensors[read.tensor], self.values)
+        exact = all(axis.divisor == 1 for axis in axes) or self._agree(made, conditions, kept)
+        return made if inside and exact else None
+
+    def _axes(self, read: Access) -> tuple[PaddedAxis, ...] | None:
+        storage, taken = self.tensors[read.tensor], set(self.tensors) | set(self.boxes)
+        axes = [
+            _axis(sub, extent, self.boxes, self.values, self.moving, _index(number, taken))
+            for number, (sub, extent) in enumerate(zip(read.subscripts, storage.shape, strict=True))
+        ]
+        return tuple(filter(None, axes)) if None not in axes else None
+
+    def _is_inside(self, read: Access) -> bool:
+        """Whether a read is of an element that there is, whatever the conditions."""
+        shape = self.tensors[read.tensor].shape
+        return all(_stays_inside(sub, extent, self.boxes, self.values) for sub, extent in zip(read.subscripts, shape, strict=True))
+
+    def _multiple(self, condition: Expr) -> Multiple | None:
+        """The linear form that a condition says is a multiple of a number."""
+        match condition:
+            case Binary(op="==", left=Binary(op="%", left=form, right=by), right=Const(value=0)):
+                found, divisor = affine_form(form, self.values), affine_form(by, self.values)
+                if found is not None and divisor is not None and not divisor[0]:
+                    return frozenset(found[0].items()), found[1], divisor[1]
+        return None
+
+    def _agree(self, padding: Padding, conditions: Sequence[Expr], kept: Sequence[Expr]) -> bool:
+        """Whether conditions say of all points, where those that stay hold, what the copy's say of its elements."""
+        there = with_indices(padding.value.condition, {axis.index.name: axis.element for axis in padding.axes})
+        texts = [affine_condition(condition, self.values) for condition in (_all(conditions), there)]
+        facts = [f"{lower} <= {isl_name(name)} <= {upper}" for name, (lower, upper) in self.boxes.items()]
+        facts += [f"({text})" for part in kept if (text := affine_condition(part, self.values)) is not None]
+        if None in texts:
+            return False
+        ctx, dims = context(), [isl_name(name) for name in self.boxes]
+        before, after = (points(ctx, dims, [*facts, f"({text})"]) for text in texts)
+        return bool(before.is_equal(after))
+
+    def _holds_reads(self, padding: Padding, select: Select) -> bool:
+        """Whether the copy has an element for each read, under the read's condition, for all values of dynamic sizes."""
+        boxes, moving, values = self.boxes, self.moving, self.values
+        places = [axis.element for axis in padding.axes]
+        there = with_indices(padding.value.condition, {axis.index.name: axis.element for axis in padding.axes})
+        texts = [affine_condition(condition, values) for condition in (select.condition, there)]
+        found = [affine(place, values) for place in places]
+        dims = {name: None for expr in (select.condition, *padding.read.subscripts) for name in names(expr)}
+        limits = {name: [affine(end, values) for end in moving[name]] for name in dims if name in moving}
+        if None in (*texts, *found, *(text for ends in limits.values() for text in ends)):
+            return False
+        facts = [f"{lower} <= {isl_name(name)} < {upper}" for name, (lower, upper) in limits.items()]
+        facts += [f"{boxes[name][0]} <= {isl_name(name)} <= {boxes[name][1]}" for name in dims if name not in moving]
+        own = [end for name in dims for end in moving.get(name, ())]
+        sizes = sizes_in([select.condition, there, *own, *(axis.extent for axis in padding.axes if axis.extent)], values)
+        ctx = context()
+
+        def where(text: str | None) -> isl.Set:
+            return points(ctx, map(isl_name, dims), [*facts, str(text)], sizes)
+
+        inside = " and ".join(_facts(padding, [str(place) for place in found], values)) or "0 = 0"
+        return bool(where(texts[0]).is_equal(where(texts[1])) and where("0 = 0").is_equal(where(inside)))
 
 
 def _index(axis: int, taken: Collection[str]) -> Index:
@@ -207,18 +328,21 @@ def _index(axis: int, taken: Collection[str]) -> Index:
 def _axis(
     sub: Expr, extent: int, boxes: Mapping[str, tuple[int, int]], values: Mapping[str, int], moving: DynamicRanges, own: Index
 ) -> PaddedAxis | None:
-    form = affine_form(sub, values)
-    if form is None:  # an axis with a division, which no condition may be about
+    form, divisor = affine_form(sub, values), 1
+    if form is None and not moving and isinstance(sub, Binary) and sub.op == "/":
+        by = affine_form(sub.right, values)
+        form, divisor = affine_form(sub.left, values), by[1] if by is not None and not by[0] else 0
+    if form is None or divisor < 1:  # an axis that no condition may be about
         fixed = moving.keys().isdisjoint(names(sub)) and _stays_inside(sub, extent, boxes, values)
         return PaddedAxis(sub, ({"": 1}, 0), 0, extent - 1, own, None) if fixed else None
     ends = [sorted((factor * boxes[dim][0], factor * boxes[dim][1])) for dim, factor in form[0].items()]
-    least, greatest = form[1] + sum(end[0] for end in ends), form[1] + sum(end[1] for end in ends)
+    least, greatest = ((form[1] + sum(end[side] for end in ends)) // divisor for side in (0, 1))
     dynamic = {dim: factor for dim, factor in form[0].items() if dim in moving}
     if any(factor < 0 or moving[dim][0] != Const(boxes[dim][0], dtype="int64") for dim, factor in dynamic.items()):
         return None
     missing = sum(factor * (boxes[dim][1] + 1) for dim, factor in dynamic.items())  # of the greatest extent, where the dynamic ends are 0
     size = total([(factor, moving[dim][1]) for dim, factor in dynamic.items()], greatest - least + 1 - missing)
-    return PaddedAxis(sub, form, least, greatest, own, size if dynamic else None)
+    return PaddedAxis(sub, form, least, greatest, own, size if dynamic else None, divisor)
 
 
 def _stays_inside(sub: Expr, extent: int, boxes: Mapping[str, tuple[int, int]], values: Mapping[str, int]) -> bool:
@@ -246,45 +370,22 @@ def _reads_inside(padding: Padding, storage: Storage, values: Mapping[str, int])
     return bool(points(context(), indices, [*_facts(padding, indices, values), held, f"({outside})"], sizes).is_empty())
 
 
-def _holds_reads(
-    padding: Padding, boxes: Mapping[str, tuple[int, int]], moving: DynamicRanges, values: Mapping[str, int]
-) -> bool:
-    """Whether the copy has an element for each read, under the read's condition, for all values of dynamic sizes."""
-    select = padding.select
-    places = [axis.element for axis in padding.axes]
-    there = with_indices(padding.value.condition, {axis.index.name: axis.element for axis in padding.axes})
-    texts = [affine_condition(condition, values) for condition in (select.condition, there)]
-    found = [affine(place, values) for place in places]
-    dims = {name: None for expr in (select.condition, *padding.read.subscripts) for name in names(expr)}
-    limits = {name: [affine(end, values) for end in moving[name]] for name in dims if name in moving}
-    if None in (*texts, *found, *(text for ends in limits.values() for text in ends)):
-        return False
-    facts = [f"{lower} <= {isl_name(name)} < {upper}" for name, (lower, upper) in limits.items()]
-    facts += [f"{boxes[name][0]} <= {isl_name(name)} <= {boxes[name][1]}" for name in dims if name not in moving]
-    own = [end for name in dims for end in moving.get(name, ())]
-    sizes = sizes_in([select.condition, there, *own, *(axis.extent for axis in padding.axes if axis.extent)], values)
-    ctx = context()
-
-    def where(text: str | None) -> isl.Set:
-        return points(ctx, map(isl_name, dims), [*facts, str(text)], sizes)
-
-    inside = " and ".join(_facts(padding, [str(place) for place in found], values)) or "0 = 0"
-    return bool(where(texts[0]).is_equal(where(texts[1])) and where("0 = 0").is_equal(where(inside)))
-
-
 def _facts(padding: Padding, places: Sequence[str], values: Mapping[str, int]) -> list[str]:
     """That places along the axes of a copy are some of its own, in isl's words."""
     ends = [axis.size if axis.extent is None else affine(axis.extent, values) for axis in padding.axes]
     return [f"0 <= {place} < {end}" for place, end in zip(places, ends, strict=True)]
 
 
-def _in_terms_of(condition: Expr, axes: Sequence[PaddedAxis], values: Mapping[str, int]) -> Expr | None:
-    """A condition over the subscripts' values instead of the indices; None where it depends on more than they do."""
+def _in_terms_of(
+    condition: Expr, axes: Sequence[PaddedAxis], values: Mapping[str, int], exact: frozenset[Multiple] = frozenset()
+) -> Expr | None:
+    """A condition over the subscripts' values instead of the indices; None where it depends on more than they do. Of a quotient, either
+    ``exact`` holds its form as a multiple, or the condition's limit is between two of its values."""
     if isinstance(condition, Binary) and condition.op in ("&&", "||"):
-        left, right = (_in_terms_of(side, axes, values) for side in (condition.left, condition.right))
+        left, right = (_in_terms_of(side, axes, values, exact) for side in (condition.left, condition.right))
         return None if left is None or right is None else replace(condition, left=left, right=right)
     if isinstance(condition, Unary) and condition.op == "!":
-        inner = _in_terms_of(condition.operand, axes, values)
+        inner = _in_terms_of(condition.operand, axes, values, exact)
         return None if inner is None else replace(condition, operand=inner)
     if not isinstance(condition, Binary) or condition.op not in ("<", ">", "<=", ">=", "==", "!="):
         return None
@@ -298,9 +399,26 @@ def _in_terms_of(condition: Expr, axes: Sequence[PaddedAxis], values: Mapping[st
         rest, constant = with_indices(Binary("-", condition.left, condition.right, dtype="int64"), zeros), 0
     for axis in axes:
         for sign in (1, -1):
-            if factors == {dim: sign * factor for dim, factor in axis.form[0].items() if factor}:
-                # left - right = sign * (y - start) + constant
-                scaled: Expr = axis.place if sign == 1 else Unary("-", axis.place, dtype="int64")
-                scaled = scaled if rest is None else plus(scaled, rest)
-                return Binary(condition.op, plus(scaled, constant - sign * axis.form[1]), Const(0, dtype="int64"), dtype="bool")
+            if factors != {dim: sign * factor for dim, factor in axis.form[0].items() if factor}:
+                continue
+            constant -= sign * axis.form[1]  # left - right = sign * form + constant + rest
+            if axis.divisor > 1:
+                return None if rest is not None else _of_quotient(condition.op, sign, constant, axis, exact)
+            scaled: Expr = axis.place if sign == 1 else Unary("-", axis.place, dtype="int64")
+            scaled = scaled if rest is None else plus(scaled, rest)
+            return Binary(condition.op, plus(scaled, constant), Const(0, dtype="int64"), dtype="bool")
     return None
+
+
+def _of_quotient(op: str, sign: int, constant: int, axis: PaddedAxis, exact: frozenset[Multiple]) -> Expr | None:
+    """The condition ``sign * form + constant op 0`` over the quotient of an axis' form."""
+    if op in ("==", "!="):
+        return None
+    at_least, limit, by = (op in (">", ">=")) == (sign == 1), -sign * constant, axis.divisor
+    if op in ("<", ">"):
+        limit += 1 if at_least else -1
+    known = (frozenset(axis.form[0].items()), axis.form[1], by) in exact
+    if not known and (limit if at_least else limit + 1) % by:
+        return None
+    bound = -(-limit // by) if at_least else limit // by
+    return Binary(">=" if at_least else "<=", plus(axis.place, -bound), Const(0, dtype="int64"), dtype="bool")

@@ -342,8 +342,6 @@ class _ReductionTiling:
         complete = covers_results(restricted, parts)
         if a.start is None and not complete:
             raise MappingError("goes on with results, some of which are in no residue class")
-        if a.outer and parts[0][0] is not restricted:
-            raise MappingError("residue classes in loops that others share")
         if epilogue.assignments and (len(parts) > 1 or not complete):
             raise MappingError("an epilogue of residue classes")
         statements = [_simplified(with_epilogue(part.flat(), epilogue, tensors, program)) for part, _ in parts]
