@@ -148,6 +148,7 @@ def _written(file: Path) -> Iterator[Subject]:
     """The programs that stand as texts in a Python file, their sizes by position."""
     from tcjit.errors import TCError
     from tcjit.grammar.front import read
+    from tcjit.grammar.polynomial import integer
 
     texts = [node.value for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     for number, text in enumerate(dict.fromkeys(text for text in texts if "def " in text and "->" in text)):
@@ -156,7 +157,7 @@ def _written(file: Path) -> Iterator[Subject]:
         except TCError:
             continue  # a program that a test expects to be refused, or another text
         sizes = {name: EXTENTS[at % len(EXTENTS)] for at, name in enumerate(found.sizes)}
-        shapes = {p.name: tuple(sizes[dim] if isinstance(dim, str) else dim for dim in p.dims) for p in found.params if p.dims}
+        shapes = {p.name: tuple(integer(extent, sizes) for extent in found.tensor(p.name).shape) for p in found.params if p.dims}
         yield Subject(f"{file.stem}/{number}", text, shapes, dict.fromkeys(found.specialised, 2))
 
 

@@ -95,7 +95,7 @@ def test_the_page_of_the_command_lists_every_variable() -> None:
 
 @pytest.mark.text
 def test_the_page_of_the_command_lists_every_constant() -> None:
-    from tcjit.mapping.costs import Costs
+    from tcjit.mapping.machine import Costs
 
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     rows = [f"| `{c.name}` | {c.metadata['unit']} | {c.metadata['meaning']} | {c.metadata['measured']} |" for c in Costs.described()]

@@ -14,7 +14,7 @@ from tcjit.byoc.block_dependences import note, operands
 from tcjit.byoc.graph import Node, TensorType, Value
 from tcjit.byoc.regions import Fits, Region
 from tcjit.cache import store
-from tcjit.mapping.costs import Costs
+from tcjit.mapping.machine import Costs
 from tcjit.runtime.calibrate import costs_of_host
 from tcjit.runtime.host import compiler, cores
 

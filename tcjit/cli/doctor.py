@@ -21,9 +21,9 @@ from typing import Any, Literal
 
 from tcjit import cache as store
 from tcjit.errors import CompileError, TCError
-from tcjit.mapping.costs import Costs
+from tcjit.mapping.machine import Costs
 from tcjit.runtime import host
-from tcjit.runtime.calibrate import costs_of_host, default_costs, keep
+from tcjit.runtime.calibrate import costs_of_host, keep
 
 State = Literal["ok", "missing", "problem"]
 PATIENCE = 120.0  # seconds for one child process; a first `import torch` from a cold disk takes long
@@ -255,7 +255,7 @@ def constants() -> str:
     except TCError:
         costs = None
     if costs is None:
-        return f"cost models use the constants of the family {default_costs()[0]}: tcjit doctor --calibrate measures this processor's"
+        return "cost models use the constants of another processor: tcjit doctor --calibrate measures this one's"
     return (
         f"measured: {costs.frequency / 1e9:.2f} GHz, {costs.fma_rate:.1f} multiply-adds a cycle, reads {costs.memory_read / 1e9:.1f} GB/s"
         f" from memory, {costs.parallel_region * 1e6:.1f} us for a parallel region"

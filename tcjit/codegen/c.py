@@ -13,14 +13,14 @@ from tcjit.codegen.expression import ctype, vtype
 from tcjit.codegen.lane_accumulators import find_lane_accumulators, starting_value
 from tcjit.codegen.lanes import LaneEmitter
 from tcjit.codegen.lower_cpu import lower
-from tcjit.codegen.memory import ALIGNMENT, stride_name
+from tcjit.codegen.memory import ALIGNMENT
 from tcjit.codegen.memory import symbol as kernel_symbol
 from tcjit.codegen.outline import outline
 from tcjit.codegen.profile import trips
-from tcjit.codegen.source import Numbers, Source
+from tcjit.codegen.source import Source
 from tcjit.codegen.tile_printer import TilePrinter
 from tcjit.codegen.tile_text import Names
-from tcjit.codegen.tile_vectors import bfloat16_dots, declarations, narrow_declarations
+from tcjit.codegen.tile_vectors import bfloat16_dots
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Call, Expr
 from tcjit.grammar.builtins import ONE_OPERATION
@@ -75,7 +75,7 @@ class CEmitter(LaneEmitter):
         self.block(lower(build(self.mapped), self.mapped, self.memory))
         body = self.lines
         self.lines = []
-        numbers = self.prologue()
+        self.prologue()
         functions, body = outline(self.lines, body)
         self.lines += body
         if self.streams:
@@ -93,37 +93,29 @@ class CEmitter(LaneEmitter):
             what = f"{lines:,} lines of C, one case of tiles beside another, which a compiler would take minutes for"
             raise MappingError(what, hint="fixed sizes, or a smaller register_tile")
         profile = {**self.profile.totals(), "lines": lines}
-        return Source(text, symbol, numbers, self.memory.workspace, sites, host=self.memory.host, profile=profile)
+        return Source(text, symbol, self.memory.numbers, self.memory.workspace, sites, host=self.memory.host, profile=profile)
 
-    def prologue(self) -> Numbers:
+    def prologue(self) -> None:
         """Pointers, scalars and strides out of the ABI's arrays."""
         scop = self.mapped.scop
-        definition = scop.program.definition
-        tensors = [p.name for p in definition.params if p.dims]
-        for position, name in enumerate([*definition.returns, *tensors]):
+        for position, name in enumerate(self.memory.arguments):
             storage = scop.tensor(name)
             const = "const " if storage.role == "input" else ""
             self.write(f"{const}{ctype(storage.dtype, self.dialect)} *restrict {self.memory.names[name]} = tensors[{position}];")
-        numbers: list[tuple[str, str, str | int | Expr]] = []
-        for name, value in self.memory.values:
-            self.write(f"const int64_t {name} = numbers[{len(numbers)}];")
-            numbers.append(("value", name, value))
+        for position, (name, _) in enumerate(self.memory.values):
+            self.write(f"const int64_t {name} = numbers[{position}];")
         for name, offset in self.memory.places.items():
             kind = ctype(scop.tensor(name).dtype, self.dialect)
             self.write(f"{kind} *restrict {self.memory.names[name]} = ({kind} *)((char *)workspace + {offset});")
-        for p in definition.params:
-            if not p.dims and p.name not in scop.values:
-                self.scalar(self.memory.names[p.name], p.dtype, len(numbers))
-                numbers.append(("scalar", p.name, p.dtype))
-        for name in tensors:
-            for axis, stride in enumerate(scop.tensor(name).strides):
-                if stride is None and scop.tensor(name).layout != "contiguous":
-                    self.write(f"const int64_t {stride_name(self.memory.names[name], axis)} = numbers[{len(numbers)}];")
-                    numbers.append(("stride", name, axis))
+        for position, number in enumerate(self.memory.numbers):
+            match number:
+                case "scalar", name, str(dtype):
+                    self.scalar(self.memory.names[name], dtype, position)
+                case "stride", name, int(axis):
+                    self.write(f"const int64_t {self.memory.stride_name(scop.tensor(name), axis)} = numbers[{position}];")
         if self.memory.slices:
             self.write(f"if (threads > {self.mapped.slots}) threads = {self.mapped.slots};")
         self.write("int64_t tc_flag = 0;")
-        return tuple(numbers)
 
     def scalar(self, name: str, dtype: str, position: int) -> None:
         """A scalar parameter: an integer as itself, a float as the bits of a double."""
@@ -184,14 +176,9 @@ class CEmitter(LaneEmitter):
 
     def accumulators(self, node: ir.DeclareAccumulators) -> None:
         printer = self.tiles[node.statement]
-        self.declarations |= dict.fromkeys(declarations(printer.dtype, printer.width))
+        self.declare_vectors(printer.dtype, printer.width, *printer.narrow, rounds=bool(printer.epilogue.rounded))
         if printer.dtype == "float32" and is_dot_product(printer.tiled.body):
             self.declarations[bfloat16_dots(printer.width)] = None
-        for narrow in printer.narrow:
-            self.declarations |= dict.fromkeys(narrow_declarations(narrow, printer.dtype, printer.width))
-        if printer.epilogue.rounded:
-            self.declarations |= dict.fromkeys(narrow_declarations("float16", "float32", printer.width, stores=True))
-            self.printer.helper("tc_float_to_half")
         self.profile.width = max(self.profile.width, printer.width)
         self.profile.counts["accumulators"] += len(printer.rows) * printer.nest.leaf.vectors
         with self.indented("{"):

@@ -6,8 +6,8 @@ A printer of one language extends ``Emitter``: it says what marks mean, how an i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 
 from tcjit.codegen.dialect import Dialect, reading_bytes
@@ -125,6 +125,15 @@ class Emitter(LoopScope, ABC):
             yield
 
     @contextmanager
+    def looped(self, *nodes: For) -> Iterator[None]:
+        """Known loops, outermost first, around what is written meanwhile."""
+        with ExitStack() as around:
+            for node in nodes:
+                around.enter_context(self.ranged(node))
+                around.enter_context(self.iterated(node))
+            yield
+
+    @contextmanager
     def captured(self) -> Iterator[list[str]]:
         """The lines that are written meanwhile; the caller appends them after what must precede them."""
         before, self.lines = self.lines, []
@@ -149,7 +158,7 @@ class Emitter(LoopScope, ABC):
             case For():
                 self.loop(node)
             case If():
-                self.branch(node)
+                self.branch(node, self.block)
             case MarkNode():
                 with self.below(node.mark):
                     self.mark(node)
@@ -157,7 +166,7 @@ class Emitter(LoopScope, ABC):
                 self.statement(node)
 
     def loop(self, node: For) -> None:
-        with self.ranged(node), self.iterated(node):
+        with self.looped(node):
             self.block(node.body)
 
     def header(self, node: For) -> str:
@@ -169,13 +178,13 @@ class Emitter(LoopScope, ABC):
         """The texts of what must be tested for conditions to hold."""
         return [condition.written(self.index) for condition in conditions]
 
-    def branch(self, node: If) -> None:
+    def branch(self, node: If, write: Callable[[tuple[Node, ...]], None]) -> None:
         texts = self.tests(node.condition)
         with self.when(texts):
-            self.block(node.then)
+            write(node.then)
         if node.other and texts:
             with self.indented("else {"):
-                self.block(node.other)
+                write(node.other)
 
     # ------------------------------------------------------------ statements
 

@@ -137,15 +137,11 @@ class ExpressionPrinter:
 
     def inside(self, index: str, extent: str, site: int) -> Text:
         """An int64 index that is inside 0..extent-1; of one that is not, 0, and the site is noted: on a GPU in ``FAILED``."""
-        if isinstance(self.dialect, GpuDialect):
-            return self._helper("tc_at", index, extent, str(site), f"&{FAILED}")
-        return self._helper("TC_AT", index, extent, str(site))
+        return self._checked("tc_at", "TC_AT", index, extent, str(site))
 
     def target(self, index: str, extent: str, site: int) -> Text:
         """An int64 index; of one that is not inside 0..extent-1 the site is noted."""
-        if isinstance(self.dialect, GpuDialect):
-            return self._helper("tc_target", index, extent, str(site), f"&{FAILED}")
-        return self._helper("TC_TARGET", index, extent, str(site))
+        return self._checked("tc_target", "TC_TARGET", index, extent, str(site))
 
     def shuffled(self, dtype: str, value: str, lanes: int, mask: str) -> Text:
         """The value of the thread whose lane differs in the bits of ``lanes``; all lanes of ``mask`` evaluate this."""
@@ -322,14 +318,8 @@ class ExpressionPrinter:
             if dtype == "int64":
                 return self._helper("tc_fdiv" if expr.op == "/" else "tc_mod", left, right)
         elif divisor == 0 and self.checked:
-            right = self._nonzero(wide, right, self.site("division", where=expr.where))
+            right = self._checked(f"tc_nonzero_{wide}", "TC_FLAG_ZERO", right, str(self.site("division", where=expr.where)))
         return self._wrapped(dtype, self._helper(f"tc_{name}_{wide}", left, right))
-
-    def _nonzero(self, short: str, divisor: Text, site: int) -> Text:
-        """The divisor, after a look at whether it is zero."""
-        if isinstance(self.dialect, GpuDialect):
-            return self._helper(f"tc_nonzero_{short}", divisor, str(site), f"&{FAILED}")
-        return self._helper("TC_FLAG_ZERO", divisor, str(site))
 
     def _select(self, expr: Select) -> Text:
         then, other = self.value(expr.then), self.value(expr.other)
@@ -388,6 +378,10 @@ class ExpressionPrinter:
         if dtype in INTEGERS and DTYPES[dtype].bits < 32:
             return prefixed(f"({vtype(dtype)})", text)
         return text
+
+    def _checked(self, on_gpu: str, in_c: str, *arguments: str) -> Text:
+        """What notes a site that fails: on a GPU in ``FAILED``."""
+        return self._helper(on_gpu, *arguments, f"&{FAILED}") if isinstance(self.dialect, GpuDialect) else self._helper(in_c, *arguments)
 
     def _helper(self, name: str, *arguments: str) -> Text:
         self._used[name] = None

@@ -156,12 +156,7 @@ class GpuEmitter(Emitter):
             return
         for node in nodes:
             if isinstance(node, If):
-                texts = self.tests(node.condition)
-                with self.when(texts):
-                    self.bind(node.then, places, write)
-                if node.other and texts:
-                    with self.indented("else {"):
-                        self.bind(node.other, places, write)
+                self.branch(node, lambda nodes: self.bind(nodes, places, write))
             elif not isinstance(node, For):
                 raise MappingError(f"no loop of the mapped tree takes {places[0].text}: its band is not directly below its mark")
             elif len(nodes) == 1:

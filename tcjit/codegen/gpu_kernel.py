@@ -9,7 +9,6 @@ from tcjit.codegen.expression import FAILED, ctype, vtype
 from tcjit.codegen.gpu_body import GpuBodyEmitter
 from tcjit.codegen.gpu_emitter import THREAD
 from tcjit.codegen.loops import If, MarkNode, Node, marks_below, runs
-from tcjit.codegen.memory import stride_name
 from tcjit.codegen.memory import symbol as kernel_symbol
 from tcjit.codegen.source import KernelLaunch, Source
 from tcjit.errors import MappingError
@@ -53,11 +52,11 @@ class _GpuKernelEmitter(GpuBodyEmitter):
         return Source(
             "\n".join([f"/* {self.title()} */", prelude.text(self.printer.used, self.dialect), text]),
             symbol,
-            tuple(number for number, _ in self.numbers()),
+            self.memory.numbers,
             self.memory.workspace,
             tuple(self.printer.sites),
             tuple(launches),
-            tuple(name for name in self.arguments() if name in aligned),
+            tuple(name for name in self.memory.arguments if name in aligned),
             (*self.memory.host, *fewer),
             {**self.profile.totals(), "lines": text.count("\n")},
         )
@@ -78,15 +77,10 @@ class _GpuKernelEmitter(GpuBodyEmitter):
 
     # ------------------------------------------------------------ parameters, the same for every kernel
 
-    def arguments(self) -> list[str]:
-        """The tensors that a call passes, in their order."""
-        definition = self.mapped.scop.program.definition
-        return [*definition.returns, *(p.name for p in definition.params if p.dims)]
-
     def parameters(self) -> list[str]:
-        found = [f"{self.pointer_type(name)} {self.memory.names[name]}" for name in self.arguments()]
+        found = [f"{self.pointer_type(name)} {self.memory.names[name]}" for name in self.memory.arguments]
         found.append(f"{self.global_memory('char')} *{self.gpu.restrict} workspace")
-        return [*found, *(parameter for _, parameter in self.numbers()), f"{self.global_memory('int')} *tc_flag"]
+        return [*found, *map(self.number, self.memory.numbers), f"{self.global_memory('int')} *tc_flag"]
 
     def global_memory(self, kind: str) -> str:
         return f"{self.gpu.pointer} {kind}".strip()
@@ -96,21 +90,14 @@ class _GpuKernelEmitter(GpuBodyEmitter):
         kind = ctype(storage.dtype, self.dialect)
         return f"{self.global_memory(f'const {kind}' if const or storage.role == 'input' else kind)} *{self.gpu.restrict}"
 
-    def numbers(self) -> list[tuple[tuple[str, str, str | int | Expr], str]]:
-        """The numbers that a call passes, and their parameters."""
-        scop = self.mapped.scop
-        found: list[tuple[tuple[str, str, str | int | Expr], str]] = []
-        for name, value in self.memory.values:
-            found.append((("value", name, value), f"const int64_t {name}{'_bits' if isinstance(value, Size) else ''}"))
-        for p in scop.program.definition.params:
-            if not p.dims and p.name not in scop.values:
-                kind = "double" if DTYPES[p.dtype].kind == "float" else "int64_t"
-                found.append((("scalar", p.name, p.dtype), f"const {kind} {self.memory.names[p.name]}_bits"))
-        for p in scop.program.definition.params:
-            for axis, stride in enumerate(scop.tensor(p.name).strides if p.dims else ()):
-                if stride is None and scop.tensor(p.name).layout != "contiguous":
-                    found.append((("stride", p.name, axis), f"const int64_t {stride_name(self.memory.names[p.name], axis)}"))
-        return found
+    def number(self, number: tuple[str, str, str | int | Expr]) -> str:
+        """The parameter of a number that a call passes."""
+        match number:
+            case "scalar", name, str(dtype):
+                return f"const {'double' if DTYPES[dtype].kind == 'float' else 'int64_t'} {self.memory.names[name]}_bits"
+            case "stride", name, int(axis):
+                return f"const int64_t {self.memory.stride_name(self.mapped.scop.tensor(name), axis)}"
+        return f"const int64_t {number[1]}{'_bits' if isinstance(number[2], Size) else ''}"
 
     # ------------------------------------------------------------ what a kernel starts with
 

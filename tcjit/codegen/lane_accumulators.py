@@ -7,19 +7,19 @@ data pick are found and checked once for all lanes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tcjit.codegen.address import Address
 from tcjit.codegen.lanes import LaneEmitter
 from tcjit.codegen.loops import For, Node, Run, SimdLoop, nest, substitute
-from tcjit.codegen.tile_vectors import combined, declarations, suffix, vector_type
+from tcjit.codegen.tile_vectors import combined, suffix, vector_type
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Const
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
 from tcjit.grammar.walk import walk
-from tcjit.mapping.nest.cost import LINE
+from tcjit.mapping.machine import LINE
 from tcjit.mapping.plan_loops import ACCUMULATORS, is_accumulated
 from tcjit.mapping.scop import ScopStatement
 
@@ -63,7 +63,8 @@ def find_lane_accumulators(emitter: LaneEmitter, node: Node) -> LaneAccumulators
     width = min(emitter.mapped.options.vector_width or most, most)
     while width > max(1, lane.trips or 0):
         width //= 2
-    target = _target(emitter, s, run, [*loops, lane])
+    with emitter.ranged(*loops, lane):
+        target = emitter.target(s, run)
     if target is None or target.stride(lane.variable) != 1 or target.variables & {loop.variable for loop in loops}:
         return None
     found = LaneAccumulators(tuple(loops), lane, run, target, width)
@@ -80,7 +81,8 @@ def starting_value(emitter: LaneEmitter, node: Node, found: LaneAccumulators) ->
     updated = emitter.mapped.scop.statement(found.run.statement)
     if s.operator != "=" or not isinstance(s.value, Const) or (s.tensor, s.value.dtype) != (updated.tensor, updated.value.dtype):
         return ""
-    target = _target(emitter, s, run, [loop])
+    with emitter.ranged(loop):
+        target = emitter.target(s, run)
     if target is None or target.stride(loop.variable) != 1:
         return ""
     first = target.substitute({loop.variable: loop.lower})
@@ -91,7 +93,7 @@ def write(emitter: LaneEmitter, found: LaneAccumulators, start: str) -> None:
     """Write the loops; the results start from what memory has, or from a constant."""
     s = emitter.mapped.scop.statement(found.run.statement)
     ending, vector = suffix(s.value.dtype, found.width), vector_type(s.value.dtype, found.width)
-    emitter.declarations |= dict.fromkeys(declarations(s.value.dtype, found.width))
+    emitter.declare_vectors(s.value.dtype, found.width)
     emitter.profile.width = max(emitter.profile.width, found.width)
     emitter.profile.counts["accumulators"] += len(found.firsts)
     before, inside = _prefetches(emitter, s, found)
@@ -101,10 +103,7 @@ def write(emitter: LaneEmitter, found: LaneAccumulators, start: str) -> None:
             emitter.write(f"{vector} tc_sum{number} = {f'tc_splat{ending}({start})' if start else f'tc_load{ending}({place})'};")
         for line in before:
             emitter.line(line)
-        with ExitStack() as around:
-            for loop in found.loops:
-                around.enter_context(emitter.ranged(loop))
-                around.enter_context(emitter.iterated(loop))
+        with emitter.looped(*found.loops):
             for line in inside:
                 emitter.line(line)
             with emitter.invariants(found.lane), _bound_rows(emitter, s, found.run):
@@ -123,13 +122,6 @@ def write(emitter: LaneEmitter, found: LaneAccumulators, start: str) -> None:
                 # what reads parts of a result takes them from memory: gcc 12 would leave the vector there while it changes
                 total = f"tc_in_register{ending}({total})"
             emitter.write(f"tc_store{ending}({place}, {total});", stores=True)
-
-
-def _target(emitter: LaneEmitter, s: ScopStatement, run: Run, loops: Sequence[For]) -> Address | None:
-    with ExitStack() as around:
-        for loop in loops:
-            around.enter_context(emitter.ranged(loop))
-        return emitter.target(s, run)
 
 
 def _prefetches(emitter: LaneEmitter, s: ScopStatement, found: LaneAccumulators) -> tuple[list[str], list[str]]:

@@ -16,17 +16,15 @@ from tcjit.codegen.loops import For, Reduction, Run, SimdLoop, runs, substitute
 from tcjit.codegen.profile import scaled
 from tcjit.codegen.reads import ReadEmitter
 from tcjit.codegen.split_lanes import LaneConditions
-from tcjit.codegen.streaming import StreamedLanes, find_streamed_lanes, streamed
+from tcjit.codegen.streaming import StreamedLanes, find_streamed_lanes, nontemporal, streamed
 from tcjit.codegen.tile_vectors import declarations, halved, narrow_declarations
-from tcjit.codegen.vector_reduction import EXTREMA, SHORT, VectorReduction, find_vector_reduction, neighbours
-from tcjit.codegen.vector_scan import VectorScan, vector_scan
+from tcjit.codegen.vector_reduction import EXTREMA, SHORT, VectorReduction, VectorScan, find_vector_reduction, neighbours, vector_scan
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Expr, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
 from tcjit.grammar.walk import walk
 from tcjit.mapping.machine import Machine
-from tcjit.mapping.nontemporal import nontemporal
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
 
@@ -163,10 +161,16 @@ class LaneEmitter(ReadEmitter):
             self.line(f"const {kind} tc_first = tc_vector < {last} ? tc_vector : {last};")
             yield replace(loop, lower=Linear.of("tc_first"), upper=Linear.of("tc_first") + (lanes - 1))
 
+    @contextmanager
+    def blocks(self, loop: For, count: int) -> Iterator[None]:
+        """A loop over whole blocks of so many iterations; ``tc_first``, which is declared before, is the first of each, and of the rest."""
+        with self.indented(f"for (; tc_first <= {self.index(loop.upper - (count - 1))}; tc_first += {count}) {{"):
+            yield
+
     def convert(self, loop: For, halves: HalfLanes, count: int) -> None:
         """A loop over lanes in blocks, with what they read and write of halves converted around each; what is left behind the last whole
         block stands in a block that overlaps it, or in a loop of its own."""
-        self.declare_halves(halves)
+        self.declare_vectors("float32", halves.width, HALF, rounds=bool(halves.writes))
         if loop.trips is not None and self.runs_again(loop):
             with self.vectors(loop, count) as block, converted(self, halves, "tc_first", count):
                 self.lanes(block)
@@ -174,9 +178,8 @@ class LaneEmitter(ReadEmitter):
         first, kind = Linear.of("tc_first"), self.counter(loop)
         with self.indented("{"):
             self.line(f"{kind} tc_first = {self.index(loop.lower)};")
-            with self.ranged(loop), self.indented(f"for (; tc_first <= {self.index(loop.upper - (count - 1))}; tc_first += {count}) {{"):
-                with converted(self, halves, "tc_first", count):
-                    self.lanes(replace(loop, lower=first, upper=first + (count - 1)))
+            with self.ranged(loop), self.blocks(loop, count), converted(self, halves, "tc_first", count):
+                self.lanes(replace(loop, lower=first, upper=first + (count - 1)))
             if loop.trips is None or loop.trips % count:
                 with self.ranged(loop):
                     self.lanes(replace(loop, lower=first))
@@ -193,15 +196,16 @@ class LaneEmitter(ReadEmitter):
             with self.ranged(loop):
                 self.lanes(replace(loop, upper=first - 1))
                 whole = replace(loop, variable="tc_first", upper=loop.upper - (lines.line - 1), step=lines.line)
-                with self.ranged(whole), self.indented(f"for (; tc_first <= {self.index(whole.upper)}; tc_first += {lines.line}) {{"):
-                    with streamed(self, lines):
-                        self.lanes(lines.over_line())
+                with self.ranged(whole), self.blocks(loop, lines.line), streamed(self, lines):
+                    self.lanes(lines.over_line())
                 self.lanes(replace(loop, lower=first))
 
-    def declare_halves(self, halves: HalfLanes) -> None:
-        narrow = narrow_declarations(HALF, "float32", halves.width, stores=bool(halves.writes))
-        self.declarations |= dict.fromkeys([*declarations("float32", halves.width), *narrow])
-        if halves.writes:
+    def declare_vectors(self, dtype: str, width: int, *narrow: str, rounds: bool = False) -> None:
+        """Vectors of a type, and loads of ``narrow`` types into them; ``rounds``: what stores floats as halves, too."""
+        self.declarations |= dict.fromkeys(declarations(dtype, width))
+        for one in dict.fromkeys((*narrow, *([HALF] if rounds else []))):
+            self.declarations |= dict.fromkeys(narrow_declarations(one, dtype, width, stores=rounds and one == HALF))
+        if rounds:
             self.printer.helper("tc_float_to_half")
 
     def statement(self, run: Run) -> None:
@@ -262,7 +266,7 @@ class LaneEmitter(ReadEmitter):
             vectors = vector_scan(self, loop, run, s, self.lanes_of(s.value.dtype))
             if vectors is not None:
                 loop = self.scan_vectors(vectors, loop, run, s)
-            with self.bindings(), self.ranged(loop), self.iterated(loop):
+            with self.bindings(), self.looped(loop):
                 self.hoisted[id(before)] = ["tc_running"]
                 self.write(f"tc_running = {self.value(s.value, run)};")
                 target = self.place(s.tensor, s.subscripts)
@@ -282,7 +286,7 @@ class LaneEmitter(ReadEmitter):
         else:
             before = self.terms(found.dtype, found.width, loop, run, found.term)
         target = place(s.tensor, s.subscripts, found.backwards)
-        self.declarations |= dict.fromkeys(declarations(found.dtype, found.width))
+        self.declare_vectors(found.dtype, found.width)
         self.profile.vector = True
         bounds = self.index(loop.lower), self.index(loop.upper - (found.width - 1))
         for line in found.lines(bounds, self.printer.identity(found.operator, found.dtype), target, source, before):
@@ -353,7 +357,7 @@ class LaneEmitter(ReadEmitter):
             assert access is not None
             return self.pointer(access.tensor, access.subscripts, substitute(run, {loop.variable: Linear.of(at)}))
 
-        self.declarations |= dict.fromkeys(declarations(found.dtype, found.width))
+        self.declare_vectors(found.dtype, found.width)
         self.profile.vector = True
         for line in found.lines(identity, partial(self.printer.combine, found.operator, found.dtype), place, before):
             self.line(line)
@@ -379,7 +383,7 @@ class LaneEmitter(ReadEmitter):
                     term = f"{counted[0]} ? {text} : {counted[1]}" if counted is not None else text
                     self.write(f"tc_terms[{loop.variable} - tc_first] = {term};")
         if halves is not None:
-            self.declare_halves(halves)
+            self.declare_vectors("float32", halves.width, HALF)
         declared = f"{vtype(dtype)} tc_terms[{count}] __attribute__((aligned(64)));"
         lines = [*dedent("\n".join(before)).splitlines(), declared, f"#pragma omp simd{self.flags(checks)}"]
         return [*lines, *dedent("\n".join(body)).splitlines()]

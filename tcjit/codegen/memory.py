@@ -13,6 +13,7 @@ from tcjit.codegen import prelude
 from tcjit.codegen.address import Address
 from tcjit.codegen.dialect import Dialect, GpuDialect
 from tcjit.codegen.loops import Run
+from tcjit.codegen.source import Numbers
 from tcjit.grammar.ast import Binary, Expr, Index, Size
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear, Ranges, simplified
@@ -112,7 +113,7 @@ class KernelMemory:
         """The variable that holds a stride."""
         if storage.layout == "contiguous":
             return self.steps[storage.volume(axis + 1)]
-        return stride_name(self.names[storage.name], axis)
+        return f"{self.names[storage.name]}_stride{axis}"
 
     @property
     def places(self) -> dict[str, str]:
@@ -126,6 +127,21 @@ class KernelMemory:
         sizes = [(d.name, Size(d.name, dtype="int64")) for d in self.mapped.scop.program.dynamic]
         steps = [(name, value) for value, name in self.steps.items()]
         return [*sizes, *steps, *((offset_name(self.names[name]), value) for name, value in self.moving.items())]
+
+    @property
+    def arguments(self) -> list[str]:
+        """The tensors that a call passes, in their order."""
+        definition = self.mapped.scop.program.definition
+        return [*definition.returns, *(p.name for p in definition.params if p.dims)]
+
+    @property
+    def numbers(self) -> Numbers:
+        """The numbers that a call passes: what follows from its sizes, scalars, and the strides that it alone knows."""
+        scop, params = self.mapped.scop, self.mapped.scop.program.definition.params
+        scalars = [("scalar", p.name, p.dtype) for p in params if not p.dims and p.name not in scop.values]
+        passed = [scop.tensor(p.name) for p in params if p.dims and scop.tensor(p.name).layout != "contiguous"]
+        strides = [("stride", t.name, axis) for t in passed for axis, stride in enumerate(t.strides) if stride is None]
+        return (*(("value", name, value) for name, value in self.values), *scalars, *strides)
 
     @property
     def host(self) -> tuple[tuple[str, Expr], ...]:
@@ -169,10 +185,6 @@ def symbol(definition: str, dialect: Dialect) -> str:
     while prelude.known(name, dialect) or _VECTOR.fullmatch(name) or (isinstance(dialect, GpuDialect) and name == "tc_shared"):
         name += "_"
     return name
-
-
-def stride_name(tensor: str, axis: int) -> str:
-    return f"{tensor}_stride{axis}"
 
 
 def offset_name(tensor: str) -> str:

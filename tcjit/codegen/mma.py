@@ -79,10 +79,9 @@ def _taken_apart(emitter: GpuEmitter, region: MarkNode, sizes: tuple[int, ...]) 
     if not isinstance(product, Binary) or not isinstance(product.left, Access) or not isinstance(product.right, Access):
         return None
     emitter.marks = (*emitter.marks, region.mark)
-    result = Access(s.tensor, s.subscripts, dtype=s.value.dtype)
-    found = [emitter.operand(access, run) for access in (result, product.left, product.right)]
+    found = [emitter.operand(access, run) for access in (s.element, product.left, product.right)]
     emitter.marks = emitter.marks[:-1]
-    buffers = [emitter.memory.private(access.tensor, emitter.marks) for access in (result, product.left, product.right)]
+    buffers = [emitter.memory.private(access.tensor, emitter.marks) for access in (s.element, product.left, product.right)]
     places = [replace(a, fixed=simplified(a.fixed, emitter.ranges)) for a in found if a is not None]
     if len(places) < 3 or [buffer and buffer.space for buffer in buffers] != ["thread", "shared", "shared"]:
         return None

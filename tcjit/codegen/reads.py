@@ -18,6 +18,7 @@ from tcjit.grammar.builtins import ONE_OPERATION
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names as names_in
 from tcjit.grammar.walk import children, walk
+from tcjit.mapping.operations import divides_integers
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
 
@@ -155,9 +156,8 @@ class ReadEmitter(Emitter):
 
     def may_flag(self, expr: Expr, run: Run) -> bool:
         """Whether evaluating an expression may find a subscript out of range, or a divisor of zero."""
-        divides = isinstance(expr, Binary) and expr.op in "/%" and DTYPES[expr.dtype].kind != "float"
         gathers = isinstance(expr, TargetSubscript) or (isinstance(expr, Access) and bool(self.gathers(expr, run)))
-        return divides or gathers or any(self.may_flag(child, run) for child in children(expr))
+        return divides_integers(expr) or gathers or any(self.may_flag(child, run) for child in children(expr))
 
     def constant(self, expr: Expr, run: Run, variable: str) -> bool:
         """Whether an expression over reads that are bound is the same in all iterations, and cannot flag a divisor."""
@@ -165,7 +165,7 @@ class ReadEmitter(Emitter):
             return id(expr) in self.hoisted and not self.gathers(expr, run)
         if isinstance(expr, Index):
             return variable not in run.index(expr.name).variables
-        if isinstance(expr, Binary) and expr.op in "/%" and DTYPES[expr.dtype].kind != "float":
+        if divides_integers(expr):
             return False
         return all(self.constant(child, run, variable) for child in children(expr))
 

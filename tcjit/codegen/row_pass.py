@@ -8,7 +8,7 @@ the whole row is a few vectors, their values stay at hand for the passes behind.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 
@@ -18,12 +18,12 @@ from tcjit.codegen.half_vectors import HALF
 from tcjit.codegen.lanes import LaneEmitter
 from tcjit.codegen.loops import For, RowLoops, Run, nest, runs, substitute
 from tcjit.codegen.profile import trips
-from tcjit.codegen.streaming import LINE
-from tcjit.codegen.tile_vectors import across, combined, declarations, halved, narrow_declarations, narrow_name, suffix, vector_type
+from tcjit.codegen.tile_vectors import across, combined, halved, narrow_name, suffix, vector_type
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
+from tcjit.mapping.machine import LINE
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.scop import ScopStatement
 
@@ -105,12 +105,8 @@ class _RowPassWriter:
                 step.write()
             return
         vectors = max(1, min(TOGETHER, ACCUMULATORS // max(1, len(self.reductions))))
-        with self.accumulated(vectors), ExitStack() as around:
-            for loop in self.around:
-                around.enter_context(emitter.ranged(loop))
-                around.enter_context(emitter.iterated(loop))
-            with emitter.invariants(self.lanes):
-                self.steps(vectors)
+        with self.accumulated(vectors), emitter.looped(*self.around), emitter.invariants(self.lanes):
+            self.steps(vectors)
 
     def steps(self, vectors: int) -> None:
         """All steps along a row: whole ones, and what is left behind them."""
@@ -119,7 +115,7 @@ class _RowPassWriter:
         with emitter.indented("{"), emitter.ranged(loop), emitter.profile.loop(loop.variable, trips(loop)):
             emitter.line(f"{kind} tc_first = {emitter.index(loop.lower)};")
             if loop.trips is None or loop.trips >= size:
-                with emitter.indented(f"for (; tc_first <= {emitter.index(loop.upper - (size - 1))}; tc_first += {size}) {{"):
+                with emitter.blocks(loop, size):
                     self.step(first, vectors, "")
             if loop.trips is None:
                 with emitter.indented(f"for (; tc_first <= {emitter.index(loop.upper)}; tc_first += {self.unit}) {{"):
@@ -170,11 +166,7 @@ class _RowPassWriter:
     def declared(self, dtype: str) -> str:
         """The type in which lanes compute with elements of a type, whose functions then stand above the kernel."""
         wide = computed(dtype)
-        self.emitter.declarations |= dict.fromkeys(declarations(wide, self.width(wide)))
-        if dtype != wide:
-            self.emitter.declarations |= dict.fromkeys(narrow_declarations(dtype, wide, self.width(wide), stores=dtype == HALF))
-        if dtype == HALF:
-            self.emitter.printer.helper("tc_float_to_half")
+        self.emitter.declare_vectors(wide, self.width(wide), *([dtype] if dtype != wide else []), rounds=dtype == HALF)
         return wide
 
     def call(self, function: str, dtype: str) -> str:
@@ -290,7 +282,7 @@ class _Step:
             return
         loop = For(LANE, Linear.of(0), Linear.of(self.row_pass.unit - 1), 1, tuple(run for run, _ in statements))
         emitter.line("#pragma omp simd")
-        with emitter.ranged(loop), emitter.iterated(loop):
+        with emitter.looped(loop):
             for run, s in statements:
                 place, stored = f"{self.results[s.name][v]}[{LANE}]", self.row_pass.dtype(s.tensor)
                 with emitter.repeated_calls(run):

@@ -34,10 +34,11 @@ class LoopScope:
         self.around: tuple[For, ...] = ()
 
     @contextmanager
-    def ranged(self, node: For) -> Iterator[None]:
-        """Knows a loop and its range while its body is walked."""
+    def ranged(self, *nodes: For) -> Iterator[None]:
+        """Knows loops, outermost first, and their ranges while the body is walked."""
         ranges, around = self.ranges, self.around
-        self.ranges, self.around = inside(node, ranges), (*around, node)
+        for node in nodes:
+            self.ranges, self.around = inside(node, self.ranges), (*self.around, node)
         yield
         self.ranges, self.around = ranges, around
 

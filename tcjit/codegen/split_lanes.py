@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 
 from tcjit.codegen.loops import For, Run
 from tcjit.grammar.ast import Binary, Const, Expr, Select, Unary
 from tcjit.grammar.linear import Linear
 from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.cases import changes, difference, truth
+from tcjit.mapping.reduction import conjunction
 
 MOST_PARTS = 8  # loops that one is cut into
 MOST_CONDITIONS = 8  # that one branch asks
@@ -45,9 +45,8 @@ class LaneConditions:
         outside = [part for part, form in self.comparisons(value) if self.loop.variable not in form.variables and not form.is_constant]
         if not 0 < len(outside) <= MOST_CONDITIONS:
             return None
-        condition = reduce(lambda left, right: Binary("&&", left, right, dtype="bool"), outside)
         other = value if len(outside) > 1 else decided(value, lambda part: False if part in outside else None)
-        return Select(condition, decided(value, lambda part: True if part in outside else None), other, dtype=value.dtype)
+        return Select(conjunction(outside), decided(value, lambda part: True if part in outside else None), other, dtype=value.dtype)
 
     def parts(self, value: Expr) -> list[tuple[For, Expr]]:
         """The loops that a loop is cut into, with the value in each; one where cutting does not pay."""

@@ -10,11 +10,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import count, product
+from itertools import product
 
-from tcjit.codegen.tile_epilogue import TileEpilogue
-from tcjit.codegen.tile_results import TileResults
-from tcjit.codegen.tile_text import Loads, Names, Point, Pointwise, TileText, braces
+from tcjit.codegen.tile_results import TileEpilogue, TileResults
+from tcjit.codegen.tile_text import Names, Point, Pointwise, TileLines, TileText, braces
 from tcjit.grammar.ast import Cast, Const, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import rebuild
@@ -70,17 +69,14 @@ class TilePrinter(TileText):
     def started(self, first: str) -> list[str]:
         """Accumulators with the value from which results start; where lanes hold partial results, one of them has it."""
         assert self.s.start is not None
-        lines = self.pointers(self.s.start_reads)
-        loads: Loads = {}
-        masks: dict[str, str] = {}
-        self.numbers = count()
+        out = self.begin(self.pointers(self.s.start_reads))
         for r, v in self.places:
-            mask = self.mask(self.rows[r], v, self.tiled.tiles.edges, masks, lines)
-            value = self.value(self.s.start, self.loaded(self.s.start_reads, self.rows[r], v, mask, loads, lines))
+            mask = self.mask(self.rows[r], v, self.tiled.tiles.edges, out)
+            value = self.value(self.s.start, self.loaded(self.s.start_reads, self.rows[r], v, mask, out))
             if self.over_terms:
                 value = f"{self.call('blend')}({first}, {value}, {self.call('until')}(0))" if v == 0 else first
-            lines.append(f"{self.sum(r, v)} = {value};")
-        return lines
+            out.lines.append(f"{self.sum(r, v)} = {value};")
+        return out.lines
 
     @property
     def term_checks(self) -> list[PointCheck]:
@@ -89,48 +85,42 @@ class TilePrinter(TileText):
 
     def update_by_lanes(self, *, partial: bool) -> list[str]:
         """One step of a body without a form over vectors: from arrays of its operands, in lanes as the C compiler finds them."""
-        lines, size = self.pointers(self.flats), len(self.places) * self.width
-        loads: Loads = {}
-        masks: dict[str, str] = {}
-        self.numbers = count()
+        out, size = self.begin(self.pointers(self.flats)), len(self.places) * self.width
         arrays = {read: f"tc_i{number}" for number, read in enumerate(self.flats)}
-        lines += [f"{self.element} {name}[{size}] __attribute__((aligned(64)));" for name in (*arrays.values(), "tc_t")]
+        out.lines += [f"{self.element} {name}[{size}] __attribute__((aligned(64)));" for name in (*arrays.values(), "tc_t")]
         updates = []
         for number, (r, v) in enumerate(self.places):
-            loaded = self.operands(self.rows[r], v, masks, loads, lines, partial=partial)
-            lines += [f"{self.call('store')}({arrays[read]} + {number * self.width}, {value});" for read, value in loaded.items()]
-            kept = self.mask(self.rows[r], v, self.term_checks, masks, lines) if partial else ""
+            loaded = self.operands(self.rows[r], v, out, partial=partial)
+            out.lines += [f"{self.call('store')}({arrays[read]} + {number * self.width}, {value});" for read, value in loaded.items()]
+            kept = self.mask(self.rows[r], v, self.term_checks, out) if partial else ""
             old = self.sum(r, v)
             new = self.combined(old, f"{self.call('load')}(tc_t + {number * self.width})")
             updates.append(f"{old} = {self.call('blend')}({old}, {new}, {kept});" if kept else f"{old} = {new};")
         store = PointwiseStore(self.s.write, self.dtype, _converted(self.tiled.body), {})
         places = {replace(read, dtype=self.dtype): f"{name}[tc_l]" for read, name in arrays.items()}
         value = self.pointwise(store, "tc_t[tc_l]", places)
-        return [*lines, "#pragma omp simd", f"for (int64_t tc_l = 0; tc_l < {size}; ++tc_l) {{", f"  {value}", "}", *updates]
+        return [*out.lines, "#pragma omp simd", f"for (int64_t tc_l = 0; tc_l < {size}; ++tc_l) {{", f"  {value}", "}", *updates]
 
     def update(self, *, partial: bool) -> list[str]:
         """One step: every point of the window, for every accumulator."""
         if not has_vector_form(self.s.body):
             return self.update_by_lanes(partial=partial)
-        lines = [*self.pointers(self.flats), *self.prefetches()]
-        loads: Loads = {}
-        masks: dict[str, str] = {}
-        self.numbers = count()
+        out = self.begin([*self.pointers(self.flats), *self.prefetches()])
         for number, window in enumerate(self.window):
             if self.nest.leaf.reload and number:
-                lines.append('__asm__ volatile("" ::: "memory");')
-                loads.clear()
+                out.lines.append('__asm__ volatile("" ::: "memory");')
+                out.loads.clear()
             for r, row in enumerate(self.rows):
                 point = {**row, **window}
                 if partial and (tests := self.tests_alone(point)):
-                    lines += self.branch(tests, r, point, loads, lines)
+                    out.lines += self.branch(tests, r, point, out)
                     continue
                 for v in range(self.nest.leaf.vectors):
                     old = self.sum(r, v)
-                    new = self.updated(old, self.tiled.body, self.operands(point, v, masks, loads, lines, partial=partial))
-                    kept = self.mask(point, v, self.term_checks, masks, lines) if partial else ""
-                    lines.append(f"{old} = {self.call('blend')}({old}, {new}, {kept});" if kept else f"{old} = {new};")
-        return self.in_registers(lines)
+                    new = self.updated(old, self.tiled.body, self.operands(point, v, out, partial=partial))
+                    kept = self.mask(point, v, self.term_checks, out) if partial else ""
+                    out.lines.append(f"{old} = {self.call('blend')}({old}, {new}, {kept});" if kept else f"{old} = {new};")
+        return self.in_registers(out.lines)
 
     def in_registers(self, lines: Sequence[str]) -> list[str]:
         """The lines of an update, in which vectors that several sums take are loaded once."""
@@ -162,18 +152,16 @@ class TilePrinter(TileText):
         found = [self.conditions(point, v, self.tiled.tiles.checks) for v in range(self.nest.leaf.vectors)]
         return [] if any(lanes for _, lanes in found) else found[0][0]
 
-    def branch(self, tests: Sequence[str], r: int, point: Point, loads: Loads, lines: list[str]) -> list[str]:
+    def branch(self, tests: Sequence[str], r: int, point: Point, out: TileLines) -> list[str]:
         """The update of a row under conditions; loads that may happen without them are added before."""
-        inside: list[str] = []
-        own: Loads = {}
+        inside = TileLines([], out.numbers)
         for v in range(self.nest.leaf.vectors):
             operands = {}
             for n, (read, flat) in enumerate(self.flats.items()):
-                always = not self.load_checks[read]
-                operands[read] = self.load(n, read, flat, point, v, "", loads if always else own, lines if always else inside)
+                operands[read] = self.load(n, read, flat, point, v, "", inside if self.load_checks[read] else out)
             old = self.sum(r, v)
-            inside.append(f"{old} = {self.updated(old, self.tiled.body, operands)};")
-        return [f"if ({' && '.join(tests)}) {{", *("  " + line for line in inside), "}"]
+            inside.lines.append(f"{old} = {self.updated(old, self.tiled.body, operands)};")
+        return [f"if ({' && '.join(tests)}) {{", *("  " + line for line in inside.lines), "}"]
 
     def store(self) -> list[str]:
         if self.block is None and self.s.start is None and not self.over_terms and not self.s.is_box:  # some results have no terms

@@ -1,13 +1,24 @@
-"""The results of a register tile in memory: loaded into its accumulators, stored from them, or added to them."""
+"""The results of a register tile in memory: loaded into its accumulators, stored from them, or added to them; and what follows them, on
+the accumulators, or element by element from an array of them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import product
+from math import prod
 
+from tcjit.codegen.half_vectors import HALF, rounding_lines, unrounded
 from tcjit.codegen.strided_vectors import SHUFFLED
-from tcjit.codegen.tile_text import TileText, braces
+from tcjit.codegen.tile_text import TileLines, TileText, braces
 from tcjit.codegen.tile_vectors import rows_together
-from tcjit.mapping.nest.statement import FlatAccess
+from tcjit.errors import MappingError
+from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.ast import Access
+from tcjit.grammar.walk import walk
+from tcjit.mapping.nest.statement import FlatAccess, PointwiseStore
+from tcjit.mapping.nest.vector_forms import has_vector_form
+from tcjit.mapping.operations import CALL, operations
 
 
 class TileResults:
@@ -105,3 +116,181 @@ class TileResults:
         if not tests:
             return [line]
         return [f"if ({' && '.join(tests)}) {line}", "else", *braces([self.result("store", r, v, whole) for r in rows])]
+
+
+class TileEpilogue:
+    """Writes the epilogue of one tiled statement."""
+
+    def __init__(self, tile: TileText) -> None:
+        self.tile = tile
+
+    def lines(self) -> list[str]:
+        """What follows a result, on the accumulators where that has a form over vectors; else element by element from an array of them, in
+        lanes as the C compiler finds them."""
+        if not self.tile.s.epilogue:
+            return []
+        if self.is_in_vectors:
+            return [line for e in self.tile.s.epilogue for line in braces(self.in_vectors(e))]
+        leaf = self.tile.nest.leaf
+        lanes = 1 if self.tile.over_terms else leaf.vectors * self.tile.width
+        lines = [f"{self.tile.element} tc_t[{len(self.tile.rows) * lanes}] __attribute__((aligned(64)));"]
+        for r in range(len(self.tile.rows)):
+            if self.tile.over_terms:
+                lines.append(f"tc_t[{r}] = {self.tile.total(r)};")
+            else:
+                places = {v: f"tc_t + {r * lanes + v * self.tile.width}" for v in range(leaf.vectors)}
+                lines += [f"{self.tile.call('store')}({place}, {self.tile.sum(r, v)});" for v, place in places.items()]
+        row = {dim: place for (dim, _), place in zip(leaf.rows, self.places_of_row(), strict=True)}
+        tests, limits = self.limits(row)
+        count, first = str(lanes), f"tc_f_{leaf.lane} - tc_o_{leaf.lane}" if self.tile.overlaps(leaf.lane) else "0"
+        for limit in limits:
+            lines.append(f"const int64_t tc_n = {limit} < {count} ? {limit} : {count};")
+            count = "tc_n"
+        where = {**row, **({} if self.tile.over_terms else {leaf.lane: "tc_l"})}
+        lines.append(f"for (int64_t tc_r = 0; tc_r < {len(self.tile.rows)}; ++tc_r) {self.tile.guard(tests)}{{")
+        for e in self.tile.s.epilogue:
+            own = f"tc_t[{lanes} * tc_r + tc_l]"
+            reads = [access for access, _ in guarded_accesses(e.value)]
+            read = {access: self.element_at(e.reads[access], where) if access in e.reads else own for access in reads}
+            target = self.element_at(e.write, where)
+
+            def lane_loop(statement: str) -> list[str]:
+                return ["#pragma omp simd", f"  for (int64_t tc_l = {first}; tc_l < {count}; ++tc_l) {{", f"    {statement}", "  }"]
+
+            if e in self.rounded:
+                opening, *behind = rounding_lines(lanes, self.tile.width)
+                floats = replace(e, dtype=self.tile.dtype, value=unrounded(e.value))
+                lines += [opening, *lane_loop(self.tile.pointwise(floats, "tc_c[tc_l]", read)), *behind]
+                lines += [*lane_loop(f"{target} = tc_b[tc_l];"), "}"]
+            elif e in self.interleaved:
+                array = f"tc_s{self.interleaved.index(e)}"
+                lines.insert(0, f"{self.tile.element} {array}[{len(self.tile.rows) * lanes}] __attribute__((aligned(64)));")
+                lines += lane_loop(self.tile.pointwise(e, f"{array}[{lanes} * tc_r + tc_l]", read))
+            elif (first, count) != ("0", str(lanes)) and self.evaluates_functions(e):
+                lines += self.evaluated_whole(e, where, read, (first, count), lane_loop)
+            else:
+                lines += lane_loop(self.tile.pointwise(e, target, read))
+        lines.append("}")
+        for number, e in enumerate(self.interleaved):
+            sums = [(self.tile.sum(r, v), r * lanes + v * self.tile.width) for r in range(len(self.tile.rows)) for v in range(leaf.vectors)]
+            loaded = [f"{total} = {self.tile.call('load')}(tc_s{number} + {at})" for total, at in sums]
+            lines += braces([f"const {self.tile.vector} {', '.join(loaded)};", *TileResults(self.tile, e.write).lines("store")])
+        return lines
+
+    @property
+    def is_in_vectors(self) -> bool:
+        """Whether all of it is arithmetic on vectors of the accumulators' type."""
+        tile = self.tile
+        types = {part.dtype for e in tile.s.epilogue for part in walk(e.value) if isinstance(part, Access)}
+        types |= {e.dtype for e in tile.s.epilogue}
+        return not tile.over_terms and types == {tile.dtype} and all(has_vector_form(e.value) for e in tile.s.epilogue)
+
+    def in_vectors(self, e: PointwiseStore) -> list[str]:
+        """A store of what is computed from the accumulators."""
+        tile, values = self.tile, []
+        out = TileLines(tile.pointers(e.reads), tile.numbers)
+        for (r, row), v in product(enumerate(tile.rows), range(tile.nest.leaf.vectors)):
+            read = tile.loaded(e.reads, row, v, tile.mask(row, v, tile.tiled.tiles.edges, out), out)
+            read |= {access: tile.sum(r, v) for access, _ in guarded_accesses(e.value) if access not in e.reads}
+            out.lines.append(f"const {tile.vector} tc_e{r}_{v} = {tile.value(e.value, read)};")
+            values.append(f"{tile.sum(r, v)} = tc_e{r}_{v}")
+        return [*out.lines, *braces([f"const {tile.vector} {', '.join(values)};", *TileResults(tile, e.write).lines("store")])]
+
+    @property
+    def interleaved(self) -> tuple[PointwiseStore, ...]:
+        """Those of the epilogue whose rows follow one another in memory and whose lanes do not, and that no other one reads: they are
+        stored together when all are there."""
+        if self.tile.over_terms:
+            return ()
+        read = {access.tensor for e in self.tile.s.epilogue for access in e.reads}
+        apart = (e for e in self.tile.s.epilogue if e.write.tensor not in read)
+        return tuple(e for e in apart if e.dtype == self.tile.dtype and TileResults(self.tile, e.write).rows_together > 1)
+
+    def evaluates_functions(self, e: PointwiseStore) -> bool:
+        """Whether a store takes functions of elements of the accumulators' type."""
+        return operations(e.value) >= CALL and {e.dtype, *(read.dtype for read, _ in guarded_accesses(e.value))} == {self.tile.dtype}
+
+    def evaluated_whole(
+        self, e: PointwiseStore, where: Mapping[str, str], places: Mapping[Access, str], ends: tuple[str, str],
+        some: Callable[[str], list[str]],
+    ) -> list[str]:  # fmt: skip
+        """A store evaluated for all lanes, in whole vectors, from arrays of what those between two ``ends`` read, and written for these:
+        functions of those that are left beside whole vectors would be evaluated one by one. No condition on indices stands in an epilogue,
+        so that all of it may be read."""
+        tile = self.tile
+        lane, lanes = tile.nest.leaf.lane, tile.nest.leaf.vectors * tile.width
+        array = f"{tile.element} {{}}[{lanes}] __attribute__((aligned(64)))"
+        masks = [f"tc_k{v} = {tile.call('opaque')}({self.mask_between(*ends, v * tile.width)})" for v in range(tile.nest.leaf.vectors)]
+        lines, own = [f"{array.format('tc_v')};", f"const tc_mask{tile.ending} {', '.join(masks)};"], dict(places)
+
+        def vectors(flat: FlatAccess) -> list[tuple[str, str, int]]:
+            """The places, the masks and the first lanes of vectors of what lies along the lanes."""
+            firsts = [(v, v * tile.width) for v in range(tile.nest.leaf.vectors)]
+            return [(f"&{self.element_at(flat, {**where, lane: str(at)})}", f"tc_k{v}", at) for v, at in firsts]
+
+        for number, (access, flat) in enumerate(e.reads.items()):
+            if lane in flat.dims:
+                name = f"tc_u{number}"
+                lines.append(f"{array.format(name)} = {{0}};")
+                if flat.stride(lane) == 1 and not _moves_at_runtime(flat, lane):
+                    loads = [(at, f"{tile.call('load_masked')}({place}, {mask})") for place, mask, at in vectors(flat)]
+                    lines += [f"{tile.call('store')}({name} + {at}, {load});" for at, load in loads]
+                else:
+                    lines += some(f"{name}[tc_l] = {places[access]};")
+                own[access] = f"{name}[tc_l]"
+        value = tile.pointwise(e, "tc_v[tc_l]", own)
+        lines += ["#pragma omp simd", f"for (int64_t tc_l = 0; tc_l < {lanes}; ++tc_l) {{", f"  {value}", "}"]
+        if e.write.stride(lane) == 1 and not _moves_at_runtime(e.write, lane):
+            stored = [(place, f"{tile.call('load')}(tc_v + {at}), {mask}") for place, mask, at in vectors(e.write)]
+            return braces([*lines, *(f"{tile.call('store_masked')}({place}, {value});" for place, value in stored)])
+        return braces([*lines, *some(f"{self.element_at(e.write, where)} = tc_v[tc_l];")])
+
+    def mask_between(self, first: str, count: str, at: int) -> str:
+        """The lanes of a vector that begins ``at`` a lane which are between the first one and the end."""
+        until = f"{self.tile.call('until')}({count} - 1 - {at})"
+        return until if first == "0" else f"{until} & {self.tile.call('from')}({at} - ({first}))"
+
+    def places_of_row(self) -> list[str]:
+        """The point along each dimension of the rows of row number ``tc_r``."""
+        points = [many for _, many in self.tile.nest.leaf.rows]
+        if len(points) < 2:
+            return ["tc_r"] * len(points)
+        return [f"(tc_r / {prod(points[number + 1 :])} % {many})" for number, many in enumerate(points)]
+
+    @property
+    def rounded(self) -> tuple[PointwiseStore, ...]:
+        """Those of the epilogue that store floats as halves, in vectors."""
+        vectors = self.tile.dtype == "float32" and not self.tile.over_terms
+        return tuple(e for e in self.tile.s.epilogue if vectors and e.dtype == HALF and e.value not in e.reads)
+
+    def limits(self, row: Mapping[str, str]) -> tuple[list[str], list[str]]:
+        """What must hold of a row of results that is stored, and how many of its lanes there are."""
+        lane = self.tile.nest.leaf.lane
+        tests, counts = self.tile.after_overlaps(row), list[str]()
+        for check in self.tile.tiled.tiles.edges:
+            terms = [f"{c} * (tc_o_{dim} + {row.get(dim, 0)})" for dim, c in check.coefficients.items() if dim != lane]
+            terms += [f"{c} * {size}" for size, c in check.sizes.items()]
+            value = " + ".join([*terms, str(check.constant)])
+            if lane not in check.coefficients:
+                tests.append(f"{value} {'==' if check.equality else '>='} 0")
+            else:
+                step = check.coefficients[lane]
+                if step > 0 or check.equality or counts:
+                    raise MappingError("an epilogue of results whose lanes do not end once", hint="vector_width=1")
+                last = value if step == -1 else f"tc_floor_quotient({value}, {-step})"
+                counts.append(f"({last} - tc_o_{lane} + 1)")
+        return tests, counts
+
+    def element_at(self, flat: FlatAccess, inside: Mapping[str, str]) -> str:
+        """An element at a point of the tile."""
+        def total(form: Mapping[str, int], constant: int) -> str:
+            moves = [f"{step} * ({' + '.join([f'tc_o_{dim}', *([inside[dim]] if dim in inside else [])])})" for dim, step in form.items()]
+            return " + ".join([*moves, str(constant)])
+
+        runtime = [f"{self.tile.names.stride(flat.tensor, axis.axis)} * ({total(axis.form, axis.constant)})" for axis in flat.runtime]
+        return f"{self.tile.names.tensors[flat.tensor]}[{' + '.join([total(flat.form, flat.constant), *runtime])}]"
+
+
+def _moves_at_runtime(flat: FlatAccess, dim: str) -> bool:
+    """Whether a stride that only the call knows moves an access along a dimension."""
+    return any(dim in axis.form for axis in flat.runtime)

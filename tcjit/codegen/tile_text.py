@@ -5,8 +5,8 @@ Loads are keyed by what they read, so that each is written once for all rows, ve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count, product
 
 from tcjit.codegen.strided_vectors import SHUFFLED
@@ -20,7 +20,6 @@ from tcjit.mapping.nest.tiled_statement import TiledStatement
 from tcjit.mapping.nest.vector_forms import NARROW, is_dot_product
 
 Point = Mapping[str, int]  # of dimensions inside the tile; others are 0 there
-Loads = dict[tuple[object, ...], str]  # what is loaded -> the name of its value
 Pointwise = Callable[[PointwiseStore, str, Mapping[Access, str]], str]
 
 
@@ -30,6 +29,16 @@ class Names:
 
     tensors: Mapping[str, str]
     stride: Callable[[str, int], str]
+
+
+@dataclass
+class TileLines:
+    """Lines as they are written, with the names of what was loaded and of masks so far: each stands there once for all that use it."""
+
+    lines: list[str]
+    numbers: Iterator[int] = field(default_factory=count)  # of loads
+    loads: dict[tuple[object, ...], str] = field(default_factory=dict)
+    masks: dict[str, str] = field(default_factory=dict)
 
 
 class TileText:
@@ -52,7 +61,7 @@ class TileText:
         leaf = self.nest.leaf
         rows = product(*(range(count) for _, count in leaf.rows))
         self.rows: list[Point] = [dict(zip((dim for dim, _ in leaf.rows), at, strict=True)) for at in rows]
-        self.numbers = count()  # of loads
+        self.numbers: Iterator[int] = count()  # of the loads of the kind of tile at hand
 
     @property
     def places(self) -> list[tuple[int, int]]:
@@ -149,16 +158,21 @@ class TileText:
                 masks.append(f"{self.call('from' if step > 0 else 'until')}({ahead})")
         return tests, masks
 
-    def mask(self, point: Point, vector: int, checks: Sequence[PointCheck], masks: dict[str, str], lines: list[str]) -> str:
+    def begin(self, lines: list[str]) -> TileLines:
+        """A kind of tile, whose loads are numbered from 0 on."""
+        self.numbers = count()
+        return TileLines(lines, self.numbers)
+
+    def mask(self, point: Point, vector: int, checks: Sequence[PointCheck], out: TileLines) -> str:
         """A name for the lanes at a point for which checks hold; nothing where they hold for all of them."""
         tests, lanes = self.conditions(point, vector, checks)
         text = " & ".join(lanes)
         if tests:
             text = f"({' && '.join(tests)}) ? {text or f'TC_ALL{self.ending}'} : (tc_mask{self.ending}){{0}}"
-        if text and text not in masks:
-            masks[text] = f"tc_m{len(masks)}"
-            lines.append(f"const tc_mask{self.ending} {masks[text]} = {self.call('opaque')}({text});")
-        return masks[text] if text else ""
+        if text and text not in out.masks:
+            out.masks[text] = f"tc_m{len(out.masks)}"
+            out.lines.append(f"const tc_mask{self.ending} {out.masks[text]} = {self.call('opaque')}({text});")
+        return out.masks[text] if text else ""
 
     # ------------------------------------------------------------ values
 
@@ -175,55 +189,45 @@ class TileText:
             lines.append(f"const {kind} *const tc_p{number} = {self.place(flat)};")
         return lines
 
-    def loaded(
-        self, reads: Mapping[Access, FlatAccess], point: Point, vector: int, mask: str, loads: Loads, lines: list[str]
-    ) -> dict[Access, str]:
+    def loaded(self, reads: Mapping[Access, FlatAccess], point: Point, vector: int, mask: str, out: TileLines) -> dict[Access, str]:
         """The names of what is read at a point, from places with the numbers of their order."""
-        return {read: self.load(n, read, flat, point, vector, mask, loads, lines) for n, (read, flat) in enumerate(reads.items())}
+        return {read: self.load(n, read, flat, point, vector, mask, out) for n, (read, flat) in enumerate(reads.items())}
 
-    def operands(
-        self, point: Point, vector: int, masks: dict[str, str], loads: Loads, lines: list[str], *, partial: bool
-    ) -> dict[Access, str]:
+    def operands(self, point: Point, vector: int, out: TileLines, *, partial: bool) -> dict[Access, str]:
         """The names of the operands at a point; those of a partial tile are loaded where they are inside their tensors."""
         if not partial:
-            return self.loaded(self.flats, point, vector, "", loads, lines)
+            return self.loaded(self.flats, point, vector, "", out)
         names = {}
         for number, (read, flat) in enumerate(self.flats.items()):
             tests, lanes = self.conditions(point, vector, self.load_checks[read])
             if self.step(flat) == "0" and not lanes:
-                names[read] = self.load_one(number, read, flat, point, vector, " && ".join(tests), loads, lines)
+                names[read] = self.load_one(number, read, flat, point, vector, " && ".join(tests), out)
             else:
-                mask = self.mask(point, vector, self.load_checks[read], masks, lines)
-                names[read] = self.load(number, read, flat, point, vector, mask, loads, lines)
+                names[read] = self.load(number, read, flat, point, vector, self.mask(point, vector, self.load_checks[read], out), out)
         return names
 
-    def load(
-        self, number: int, read: Access, flat: FlatAccess, point: Point, vector: int, mask: str, loads: Loads, lines: list[str]
-    ) -> str:
+    def load(self, number: int, read: Access, flat: FlatAccess, point: Point, vector: int, mask: str, out: TileLines) -> str:
         """A name for what is read from the place with a number at a point, loaded once."""
         step, offset = self.step(flat), self.offset(flat, self.at(point, vector))
         mask = "" if self.stays_inside(flat) else mask
         if step == "0":
-            return self.load_one(number, read, flat, point, vector, mask and f"{self.call('any')}({mask})", loads, lines)
-        key = number, offset, mask
-        if key not in loads:
-            loads[key] = name = f"tc_x{next(self.numbers)}"
-            place = f"tc_p{number} + {offset}" if offset != "0" else f"tc_p{number}"
-            lines.append(f"const {self.vector} {name} = {self.moved(step, place, mask, read)};")
-        return loads[key]
+            return self.load_one(number, read, flat, point, vector, mask and f"{self.call('any')}({mask})", out)
+        place = f"tc_p{number} + {offset}" if offset != "0" else f"tc_p{number}"
+        return self.named((number, offset, mask), self.moved(step, place, mask, read), out)
 
-    def load_one(
-        self, number: int, read: Access, flat: FlatAccess, point: Point, vector: int, test: str, loads: Loads, lines: list[str]
-    ) -> str:
+    def load_one(self, number: int, read: Access, flat: FlatAccess, point: Point, vector: int, test: str, out: TileLines) -> str:
         """A name for the element that all lanes read, where a test holds."""
         offset = self.offset(flat, self.at(point, vector))
-        key = number, offset, test
-        if key not in loads:
-            loads[key] = name = f"tc_x{next(self.numbers)}"
-            place = f"*(tc_p{number} + {offset})" if offset != "0" else f"*(tc_p{number})"
-            element = f"{test} ? {place} : 0" if test else place
-            lines.append(f"const {self.vector} {name} = {self.call(self.reading('splat', read))}({element});")
-        return loads[key]
+        place = f"*(tc_p{number} + {offset})" if offset != "0" else f"*(tc_p{number})"
+        element = f"{test} ? {place} : 0" if test else place
+        return self.named((number, offset, test), f"{self.call(self.reading('splat', read))}({element})", out)
+
+    def named(self, key: tuple[object, ...], load: str, out: TileLines) -> str:
+        """The name of what a load gives, which is written where there is none with this key."""
+        if key not in out.loads:
+            out.loads[key] = f"tc_x{next(out.numbers)}"
+            out.lines.append(f"const {self.vector} {out.loads[key]} = {load};")
+        return out.loads[key]
 
     def reading(self, function: str, read: Access | None) -> str:
         """The name of a function that loads, where it converts what is read as well."""

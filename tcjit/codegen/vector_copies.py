@@ -223,7 +223,7 @@ def write_transposed(emitter: Emitter, rows: For) -> bool:
     lanes = _inner(rows)
     if lanes is None:
         return False
-    with emitter.ranged(rows), emitter.ranged(lanes):  # which tell that an element of a small buffer is where it is
+    with emitter.ranged(rows, lanes):  # which tell that an element of a small buffer is where it is
         copy = _transposed(emitter, rows, lanes)
     if copy is None:
         return False
@@ -237,7 +237,7 @@ def write_transposed(emitter: Emitter, rows: For) -> bool:
             _write_rows(emitter, rows, whole, copy)
             for lower, upper in ((lanes.lower, whole.lower - 1), (whole.upper + 1, lanes.upper)) if copy.inside else ():
                 zeros = replace(lanes, lower=lower, upper=upper)
-                with emitter.ranged(rows), emitter.iterated(rows), emitter.ranged(zeros), emitter.iterated(zeros):
+                with emitter.looped(rows, zeros):
                     emitter.write(f"{copy.target.written(emitter.index)} = 0;", stores=True)
         if tests:
             with emitter.indented("else {"):
@@ -310,7 +310,7 @@ def _write_rows(emitter: Emitter, rows: For, lanes: For, copy: _Copy) -> None:
             transpose(at)
         row = For(f"{rows.variable}_row", Linear.of(rows.variable), rows.upper, 1, ())
         single = substitute(lanes, {rows.variable: Linear.of(row.variable)})
-        with emitter.indented("else {"), emitter.ranged(row), emitter.iterated(row):
+        with emitter.indented("else {"), emitter.looped(row):
             emitter.node(SimdLoop(single))
 
 

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
-from tcjit.errors import MappingError
 from tcjit.grammar.affine import affine, guarded_accesses
 from tcjit.grammar.arithmetic import index
 from tcjit.grammar.ast import Access, Expr, Index, Program, Statement
@@ -67,6 +66,10 @@ class Assignment(StatementForm):
         """Whether the form is one that later passes leave as it is."""
         return bool(self.tiled or self.fused or self.scan or self.scatter)
 
+    def span(self, dim: str) -> tuple[object, object]:
+        """The values of a dimension, for one size and for all of them."""
+        return self.ranges.get(dim), self.dynamic.get(dim)
+
     @property
     def empty(self) -> bool:
         return any(upper <= lower for _, lower, upper in self.bounds)
@@ -76,11 +79,6 @@ class Assignment(StatementForm):
         """Whether it is a plain store to every element of a box that is known."""
         plain = self.operator == "=" and not (self.final or self.outer or self.start)
         return plain and not (self.empty or self.dynamic or self.constraints)
-
-    def extents(self, dims: Iterable[str]) -> tuple[Expr | None, ...]:
-        """Those of a temporary whose axes are these dimensions, as in ``Storage.dynamic_extents``."""
-        extents = tuple(self.dynamic[dim][1] if dim in self.dynamic else None for dim in dims)
-        return extents if any(extents) else ()
 
     def show(self) -> str:
         """One line, for people."""
@@ -106,6 +104,11 @@ class Assignments:
         return (*self.declared, *(storage for _, storage in sorted(self.temporaries, key=lambda added: added[0])))
 
     @cached_property
+    def storages(self) -> dict[str, Storage]:
+        """The tensors by their names."""
+        return {storage.name: storage for storage in self.tensors}
+
+    @cached_property
     def values(self) -> dict[str, int]:
         """The numbers of sizes and specialised scalars."""
         return self.program.values
@@ -113,6 +116,12 @@ class Assignments:
     def statement(self, assignment: Assignment) -> Statement:
         """The def's statement that an assignment came from."""
         return self.program.definition.statements[assignment.source]
+
+    def with_parts(self, parts: Iterable[Sequence[Assignment]], temporaries: Temporaries | None = None) -> Assignments:
+        """The program with some assignments in the place of each, and with the ``temporaries`` that these use."""
+        replaced = tuple(map(tuple, parts))
+        added = self.temporaries if temporaries is None else tuple(temporaries.added)
+        return replace(self, assignments=tuple(new for part in replaced for new in part), temporaries=added, replaced=replaced)
 
     def show(self) -> str:
         return "".join(f"{assignment.show()}\n" for assignment in self.assignments)
@@ -122,12 +131,14 @@ class Temporaries:
     """The tensors of a program while a pass adds some."""
 
     def __init__(self, before: Assignments) -> None:
-        self.tensors = {storage.name: storage for storage in before.tensors}
+        self.tensors = dict(before.storages)
         self.added = list(before.temporaries)
         self._taken = {p.name for p in before.program.definition.params}  # scalars are names of the kernel too
 
-    def add(self, source: int, stem: str, dtype: str, shape: Sequence[int], extents: tuple[Expr | None, ...] = ()) -> Storage:
-        storage = Storage(fresh(stem, self._taken | set(self.tensors)), dtype, tuple(shape), "temporary", dynamic_extents=extents)
+    def add(self, source: int, stem: str, dtype: str, shape: Sequence[int], extents: Sequence[Expr | None] = ()) -> Storage:
+        """A new one; ``extents``: of its axes, those that depend on dynamic sizes, if any does."""
+        dynamic = tuple(extents) if any(extents) else ()
+        storage = Storage(fresh(stem, self._taken | set(self.tensors)), dtype, tuple(shape), "temporary", dynamic_extents=dynamic)
         self.tensors[storage.name] = storage
         self.added.append((source, storage))
         return storage
@@ -135,45 +146,35 @@ class Temporaries:
     def stored(self, a: Assignment, stem: str, value: Expr, bounds: Bounds) -> Assignment:
         """An assignment of a value to a new temporary whose axes are some dimensions of another assignment, each from 0 on."""
         dims = [name for name, _, _ in bounds]
-        storage = self.add(a.source, stem, value.dtype, [upper for _, _, upper in bounds], a.extents(dims))
         dynamic = {name: limits for name, limits in a.dynamic.items() if name in dims}
+        extents = [dynamic[name][1] if name in dynamic else None for name in dims]
+        storage = self.add(a.source, stem, value.dtype, [upper for _, _, upper in bounds], extents)
         return Assignment(storage.name, tuple(map(index, dims)), "=", value, bounds, a.source, dynamic=dynamic)
 
     def copy(self, a: Assignment, stem: str, value: Expr, axes: Sequence[tuple[Index, int, Expr | None]]) -> Assignment:
         """An assignment of a value to a new temporary with an axis for each of some indices, from 0 to an extent, which may depend on
         dynamic sizes."""
-        extents = tuple(extent for _, _, extent in axes)
-        storage = self.add(a.source, stem, value.dtype, [size for _, size, _ in axes], extents if any(extents) else ())
+        storage = self.add(a.source, stem, value.dtype, [size for _, size, _ in axes], [extent for _, _, extent in axes])
         bounds = tuple((own.name, 0, size) for own, size, _ in axes)
         dynamic = {own.name: (number(0), extent) for own, _, extent in axes if extent is not None}
         return Assignment(storage.name, tuple(own for own, _, _ in axes), "=", value, bounds, a.source, dynamic=dynamic)
 
     @contextmanager
-    def trial(self) -> Iterator[None]:
-        """What is added inside is forgotten behind it."""
-        tensors, added = dict(self.tensors), list(self.added)
+    def trial(self, *, keep: bool = False) -> Iterator[None]:
+        """What is added inside is forgotten behind it; not if it is to be kept, unless an error ends it."""
+        tensors, added, ended = dict(self.tensors), list(self.added), False
         try:
             yield
+            ended = True
         finally:
-            self.tensors, self.added = tensors, added
-
-    @contextmanager
-    def attempt(self) -> Iterator[None]:
-        """What is added inside is forgotten where a MappingError ends it."""
-        tensors, added = dict(self.tensors), list(self.added)
-        try:
-            yield
-        except MappingError:
-            self.tensors, self.added = tensors, added
-            raise
+            if not (keep and ended):
+                self.tensors, self.added = tensors, added
 
 
 def rewrite(before: Assignments, visit: Callable[[Assignment, Temporaries], Sequence[Assignment]]) -> Assignments:
     """The program with every assignment replaced by some, which may use temporaries that ``visit`` adds."""
     temporaries = Temporaries(before)
-    replaced = tuple((old,) if old.final else tuple(visit(old, temporaries)) for old in before.assignments)
-    assignments = tuple(new for part in replaced for new in part)
-    return replace(before, assignments=assignments, temporaries=tuple(temporaries.added), replaced=replaced)
+    return before.with_parts([(old,) if old.final else visit(old, temporaries) for old in before.assignments], temporaries)
 
 
 def to_scop(before: Assignments) -> Scop:

@@ -124,10 +124,9 @@ def _position(access: Access, outer: str, inner: str) -> int | None:
 
 def _fits(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes) -> bool:
     """Whether a statement walks its two dimensions over whole rows, and nowhere else names either."""
-    limits = {name: (lower, upper) for name, lower, upper in s.bounds}
     if {merge.outer, merge.inner} & {s.scan, *s.scatter, *(s.outer.dims if s.outer else ())}:
         return False
-    if s.constraints or limits[merge.outer][0] != 0 or limits[merge.inner][0] != 0:
+    if s.constraints or s.ranges[merge.outer][0] != 0 or s.ranges[merge.inner][0] != 0:
         return False
     if s.range(merge.outer)[0] != "0" or any(dim == merge.inner for dim, _, _ in s.dynamic_bounds):
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
@@ -10,7 +10,7 @@ from itertools import pairwise
 import islpy as isl
 
 from tcjit.errors import VerifyError
-from tcjit.grammar.affine import affine, is_gather, isl_name
+from tcjit.grammar.affine import affine, isl_name
 from tcjit.grammar.arithmetic import times
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select, Size, Unary
 from tcjit.grammar.dtypes import DTYPES, holds
@@ -18,7 +18,8 @@ from tcjit.grammar.polynomial import INTEGERS, names
 from tcjit.grammar.walk import rebuild, replaced, walk
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop
 from tcjit.mapping.isl import points
-from tcjit.mapping.reduction import is_identity, leaves_any
+from tcjit.mapping.operations import may_fail
+from tcjit.mapping.reduction import conjunction, conjuncts, is_identity, leaves_any
 from tcjit.mapping.storage import Bounds, fresh
 
 Form = dict[str, int]  # the coefficients of indices, and the constant as that of ""
@@ -57,7 +58,7 @@ def equality(a: Assignment, index: str, values: Mapping[str, int]) -> Equality |
         moved = tuple(one for one in conditions[:number] if index in names(one))
         # evaluated for other values of the index than before, or for an empty range of it
         unsure = (*moved, *before, value) if moved or index in a.dynamic else ()
-        if not any(map(_may_fail, unsure)):
+        if not any(map(may_fail, unsure)):
             return Equality(index, data, value, before, (*moved, *conditions[number + 1 :]), term, identity, bool(moved))
     return None
 
@@ -66,7 +67,7 @@ def where(conditions: Sequence[Expr], then: Expr, other: Expr) -> Expr:
     """``then`` where all of the conditions hold, evaluated from the left."""
     if not conditions:
         return then
-    return Select(reduce(lambda left, right: Binary("&&", left, right, dtype="bool"), conditions), then, other, dtype=then.dtype)
+    return Select(conjunction(conditions), then, other, dtype=then.dtype)
 
 
 def reads_inside(before: Assignments, a: Assignment) -> bool:
@@ -120,7 +121,7 @@ def _conditions(value: Expr, operator: str) -> tuple[list[Expr], Expr, Expr]:
             casts.append(value.dtype)
             value = value.operand
         elif isinstance(value, Select) and _is_neutral(other := _converted(value.other, casts), operator):
-            conditions += _conjuncts(value.condition)
+            conditions += conjuncts(value.condition)
             value, neutral = value.then, other
         else:
             return conditions, reduce(lambda inner, dtype: Cast(inner, dtype=dtype), reversed(casts), value), neutral
@@ -134,14 +135,6 @@ def _converted(value: Expr, casts: Sequence[str]) -> Expr:
     """A constant in the last type that it is converted to, the first of ``casts``, where all of them hold it."""
     exact = all(holds(wide, narrow) for wide, narrow in pairwise((*casts, value.dtype)))
     return replace(value, dtype=casts[0]) if casts and exact else value
-
-
-def _conjuncts(condition: Expr) -> Iterator[Expr]:
-    if isinstance(condition, Binary) and condition.op == "&&":
-        yield from _conjuncts(condition.left)
-        yield from _conjuncts(condition.right)
-    else:
-        yield condition
 
 
 def _solved(condition: Expr, index: str, bounds: Bounds, values: Mapping[str, int]) -> tuple[Expr, Expr] | None:
@@ -198,14 +191,3 @@ def _form(expr: Expr, ranges: Mapping[str, tuple[int, int]], values: Mapping[str
 
 def _sum(left: Form, sign: int, right: Form | None) -> Form | None:
     return None if right is None else {name: left.get(name, 0) + sign * right.get(name, 0) for name in {**left, **right}}
-
-
-def _may_fail(expr: Expr) -> bool:
-    """Whether evaluating an expression may raise an error."""
-    for node in walk(expr):
-        if isinstance(node, Access) and any(map(is_gather, node.subscripts)):
-            return True
-        if isinstance(node, Binary) and node.op in "/%" and node.dtype in INTEGERS:
-            if not isinstance(node.right, Const) or not node.right.value:
-                return True
-    return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import reduce
 from itertools import takewhile
 
 from tcjit.grammar.affine import condition
@@ -12,7 +11,7 @@ from tcjit.grammar.arithmetic import index
 from tcjit.grammar.ast import Binary, Const, Expr, Index, Program, Select, Statement, TargetSubscript
 from tcjit.grammar.polynomial import number
 from tcjit.mapping.assignment import Assignment, Assignments
-from tcjit.mapping.reduction import identity
+from tcjit.mapping.reduction import conjunction, conjuncts, identity
 from tcjit.mapping.storage import Storage, fresh
 
 
@@ -58,7 +57,7 @@ def _with_results_compared(a: Assignment, s: Statement, program: Program) -> Ass
     other = identity(a.operator, a.value.dtype)
     if other.value == 0 and isinstance(other.value, float) and a.start is None:
         other = replace(other, value=-0.0)  # to which nothing is added keeps its sign
-    value = Select(reduce(_both, conditions), a.value, other, dtype=a.value.dtype)
+    value = Select(conjunction(conditions), a.value, other, dtype=a.value.dtype)
     return replace(a, subscripts=tuple(subscripts), value=value, bounds=(*bounds, *a.terms), dynamic=dynamic)
 
 
@@ -66,20 +65,9 @@ def _with_indices_first(value: Expr, values: Mapping[str, int]) -> Expr:
     """``i && d ? e : c``, where indices decide ``i``, as ``i ? (d ? e : c) : c``: passes know what to do with conditions on indices."""
     if not isinstance(value, Select) or not isinstance(value.other, Const):
         return value
-    parts = _conjuncts(value.condition)
+    parts = conjuncts(value.condition)
     count = len(list(takewhile(lambda part: condition(part, values) is not None, parts)))
     if not 0 < count < len(parts):
         return value
-    first, rest = (reduce(_both, some) for some in (parts[:count], parts[count:]))
+    first, rest = (conjunction(some) for some in (parts[:count], parts[count:]))
     return replace(value, condition=first, then=_with_indices_first(replace(value, condition=rest), values))
-
-
-def _conjuncts(test: Expr) -> list[Expr]:
-    """The parts of a condition that must all hold, in the order in which they are evaluated."""
-    if isinstance(test, Binary) and test.op == "&&":
-        return [*_conjuncts(test.left), *_conjuncts(test.right)]
-    return [test]
-
-
-def _both(left: Expr, right: Expr) -> Expr:
-    return Binary("&&", left, right, dtype="bool")

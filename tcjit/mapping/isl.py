@@ -6,10 +6,11 @@ isl objects never mix contexts, so everything is read through the context of the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import islpy as isl
 
-from tcjit.errors import MappingError
+from tcjit.errors import MappingError, VerifyError
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Expr, Scalar, Size
 from tcjit.grammar.polynomial import names as index_names
@@ -23,6 +24,20 @@ def context() -> isl.Context:
     ctx = isl.Context()
     ctx.set_max_operations(BUDGET)
     return ctx
+
+
+@contextmanager
+def decided(what: str) -> Iterator[None]:
+    """What isl cannot decide is not proved."""
+    try:
+        yield
+    except isl.Error as error:
+        raise VerifyError(f"{what} could not be decided within the budget: {error}") from None
+
+
+def has(aff: isl.Aff, kind: isl.dim_type) -> bool:
+    """Whether a quasi-affine expression has divisions, or parameters."""
+    return any(not aff.get_coefficient_val(kind, at).is_zero() for at in range(aff.dim(kind)))
 
 
 def union_set(ctx: isl.Context, parts: list[str], parameters: str = "") -> isl.UnionSet:

@@ -1,14 +1,32 @@
-"""What a value costs, before anything is known of where it is computed."""
+"""What a value costs, and whether it may fail, before anything is known of where it is computed."""
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
+from tcjit.grammar.affine import is_gather
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, TargetSubscript
 from tcjit.grammar.builtins import ONE_OPERATION
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import children
+from tcjit.grammar.walk import children, walk
 
 CALL, DIVISION = 20, 8  # operations that a call and a division take as long as
+
+
+def divides_integers(part: Expr) -> TypeGuard[Binary]:
+    """Whether an operation is a quotient or remainder of integers, whose divisor may be zero."""
+    return isinstance(part, Binary) and part.op in "/%" and DTYPES[part.dtype].kind != "float"
+
+
+def may_fail(value: Expr, *, gathers: bool = True) -> bool:
+    """Whether a value may raise an error: it divides integers by what may be zero, or, if ``gathers`` count, reads where data say."""
+    for part in walk(value):
+        if divides_integers(part) and not (isinstance(part.right, Const) and part.right.value):
+            return True
+        if gathers and isinstance(part, Access) and any(map(is_gather, part.subscripts)):
+            return True
+    return False
 
 
 def operations(value: Expr, call: int = CALL) -> int:

@@ -7,24 +7,25 @@ the block takes one after the other. The model (``kernel_time``) compares that w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tcjit.errors import MappingError
+from tcjit.grammar.affine import affine
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.dependences import Dependences
 from tcjit.mapping.gpu.kernel_time import Phase, cycles
 from tcjit.mapping.gpu.plan_group import plan_group
 from tcjit.mapping.gpu.statement_group import BLOCK, BlockShape, StatementGroup
 from tcjit.mapping.gpu_nest import Distribution, GroupPlan, StatementPlan, by_kernel
-from tcjit.mapping.group import Group
-from tcjit.mapping.live_ranges import range_aliases, split_live_range
 from tcjit.mapping.machine import Device
 from tcjit.mapping.marks import GridBlock
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.allocate import BOUNDARY, passed_on
 from tcjit.mapping.passes.fuse import same_box, shared_columns
-from tcjit.mapping.scop import Scop
+from tcjit.mapping.scop import Group, Scop, ScopStatement
+from tcjit.mapping.scop_builder import identity_alias
+from tcjit.mapping.storage import fresh
 from tcjit.mapping.strides import accesses
 
 TILES = (128, 64, 32, 16)  # values of the column of which a block takes several
@@ -202,3 +203,49 @@ def _phases(chain: Sequence[StatementGroup], shape: BlockShape) -> list[Phase] |
         if phase.product is not None and not phase.in_shared_memory:
             return None
     return phases
+
+
+# ---------------------------------------------------------------- live ranges
+
+# A program may compute into a result step by step. What the steps before the last hand on can then stay in a block, while the result, or
+# what others read later, goes to memory.
+
+
+def split_live_range(scop: Scop, tensor: str, inside: Collection[str]) -> Scop | None:
+    """The scop with a temporary for what a tensor holds before the last of the statements ``inside`` that overwrites all of it; None where
+    others use it before, or no statement does so."""
+    users = [s for s in scop.statements if any(a.tensor == tensor for a in accesses(s))]
+    if any(affine(sub, scop.values) is None for s in users for a in accesses(s) if a.tensor == tensor for sub in a.subscripts):
+        return None
+    writers = [n for n, s in enumerate(users) if s.tensor == tensor and s.name in inside and _overwrites(scop, s)]
+    over = max(writers, default=0)
+    if over == 0 or any(s.name not in inside for s in users[:over]):
+        return None
+    old = scop.tensor(tensor)
+    taken = {t.name for t in scop.tensors} | {p.name for p in scop.program.definition.params}
+    new = replace(old, name=fresh(f"{tensor}_before", taken), role="temporary")
+    changed = {s.name: _renamed(s, tensor, new.name, write=True) for s in users[:over]}
+    changed[users[over].name] = _renamed(users[over], tensor, new.name, write=False)
+    return replace(scop, statements=tuple(changed.get(s.name, s) for s in scop.statements), tensors=(*scop.tensors, new))
+
+
+def range_aliases(before: Scop, after: Scop) -> dict[str, str]:
+    """The temporaries that ``after`` has for live ranges of ``before``, with maps to the tensors that they stand for."""
+    known = {t.name for t in before.tensors}
+    pairs = [(old, new) for old, new in zip(before.statements, after.statements, strict=True) if old != new]
+    tensor_of = {b.tensor: a.tensor for old, new in pairs for a, b in zip(accesses(old), accesses(new), strict=True)}
+    return {t.name: identity_alias(t.name, tensor_of[t.name], len(t.shape)) for t in after.tensors if t.name not in known}
+
+
+def _overwrites(scop: Scop, s: ScopStatement) -> bool:
+    """Whether a statement gives every element of its tensor a value that depends on no other element."""
+    elsewhere = any(a.tensor == s.tensor and a.subscripts != s.subscripts for a, _ in s.reads())
+    if s.operator != "=" or elsewhere:
+        return False
+    writes = scop.relations([scop.access_text(s, s.tensor, s.subscripts, ())])
+    return bool(writes.is_injective() and scop.elements.intersect(scop.universe(s.tensor)).is_subset(writes.range()))
+
+
+def _renamed(s: ScopStatement, tensor: str, new: str, *, write: bool) -> ScopStatement:
+    renamed = s.with_accesses(lambda access: replace(access, tensor=new) if access.tensor == tensor else access)
+    return renamed if write else replace(renamed, tensor=s.tensor)

@@ -15,11 +15,9 @@ from tcjit.grammar.ast import Access, Call, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk
-from tcjit.mapping.group import Group
-from tcjit.mapping.machine import Machine
-from tcjit.mapping.nest.cost import LINE
+from tcjit.mapping.machine import LINE, Machine
 from tcjit.mapping.options import Options
-from tcjit.mapping.scop import Scop, ScopStatement
+from tcjit.mapping.scop import Group, Scop, ScopStatement
 from tcjit.mapping.strides import accesses, moves_as_one, stride
 
 WIDE = {"float32", "float64", "int32", "int64"}  # types that vectors compute in, and of subscripts

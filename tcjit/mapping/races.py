@@ -25,7 +25,7 @@ import islpy as isl
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import guarded_accesses, isl_name
 from tcjit.mapping.gpu_nest import LaunchBounds
-from tcjit.mapping.isl import descendants, maps, names, union_map
+from tcjit.mapping.isl import decided, descendants, maps, names, union_map
 from tcjit.mapping.marks import AsyncCopy, Collective, Grid, GridBlock, Inner, Mma, Reduce, Sync, Threads, WaitGroup
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer
@@ -102,7 +102,7 @@ def verify_races(scop: Scop, tree: isl.Schedule, privates: Sequence[Buffer], lau
 
     ``warp`` threads, of consecutive numbers, are what a barrier of a warp holds together.
     """
-    try:
+    with decided("races"):
         bodies = _bodies(tree, launches)
         for launch, body in zip(launches, bodies, strict=True):
             own = regions(scop, body)
@@ -121,8 +121,6 @@ def verify_races(scop: Scop, tree: isl.Schedule, privates: Sequence[Buffer], lau
                 # threads of different warps need a barrier of the block; those of one warp any barrier
                 _BarrierWalk(scop, _located(scop, tree, own, privates, warp), (BLOCK_SYNC,)).walk(body)
             _BarrierWalk(scop, located, (BLOCK_SYNC, WARP_SYNC)).walk(body)
-    except isl.Error as error:
-        raise VerifyError(f"races could not be decided within the budget: {error}") from None
 
 
 # ---------------------------------------------------------------- the form of the tree

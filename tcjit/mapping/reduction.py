@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import reduce
 
 from tcjit.grammar.affine import condition
-from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Scalar, Select, Statement, Unary
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Scalar, Select, Statement, Unary
 from tcjit.grammar.dtypes import DTYPES
 
 
@@ -43,6 +44,25 @@ def is_identity(value: Expr, operator: str) -> bool:
 def leaves_any(value: Expr, operator: str) -> bool:
     """Whether a term leaves every result as it is: 0.0 added to -0.0 does not, -0.0 does."""
     return isinstance(value, Const) and value == identity(operator, value.dtype) and str(value.value) != "0.0"
+
+
+def conjuncts(test: Expr) -> list[Expr]:
+    """The parts of a condition that must all hold, in the order in which they are evaluated."""
+    if isinstance(test, Binary) and test.op == "&&":
+        return [*conjuncts(test.left), *conjuncts(test.right)]
+    return [test]
+
+
+def conjunction(conditions: Iterable[Expr]) -> Expr:
+    """The condition that all of some hold, evaluated from the left."""
+    return reduce(lambda left, right: Binary("&&", left, right, dtype="bool"), conditions)
+
+
+def combined(operator: str, left: Expr, right: Expr) -> Expr:
+    """One step of a reduction."""
+    if operator in ("+=", "*="):
+        return Binary(operator[0], left, right, dtype=right.dtype)
+    return Call(operator[:3], (left, right), dtype=right.dtype)
 
 
 def guarded_term(value: Expr, operator: str, values: Mapping[str, int]) -> tuple[list[tuple[str, Expr]], Expr]:

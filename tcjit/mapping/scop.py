@@ -14,11 +14,24 @@ from tcjit.grammar.ast import Access, Binary, Expr, Index, Program, Select
 from tcjit.grammar.walk import with_accesses
 from tcjit.mapping.isl import union_map, union_set
 from tcjit.mapping.nest.tiled_statement import KINDS, Kind, TiledStatement
-from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.storage import Bounds, Storage
 
 # dimension, lower, upper (exclusive), in isl's words: inside what ``bounds`` say
 DynamicBounds = tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True)
+class OuterLoops:
+    """``dims`` of a statement, outermost first, over which the statements with the same ``number`` have their loops in common.
+
+    ``row``: where these are overlapped blocks of rows, the row that an instance of the statement computes. ``columns``: whether they are
+    chunks of rows, over which some of the statements reduce.
+    """
+
+    number: int
+    dims: tuple[str, ...]
+    row: Expr | None = None
+    columns: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,19 @@ class StatementForm:
     @property
     def dims(self) -> tuple[str, ...]:
         return tuple(name for name, _, _ in self.bounds)
+
+    @cached_property
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        """The lower and the upper bound (exclusive) of each dimension."""
+        return {name: (lower, upper) for name, lower, upper in self.bounds}
+
+    @cached_property
+    def extents(self) -> dict[str, int]:
+        return {name: upper - lower for name, lower, upper in self.bounds}
+
+    @property
+    def points(self) -> int:
+        return prod(self.extents.values())
 
     @property
     def picks(self) -> dict[str, Expr]:
@@ -82,15 +108,11 @@ class ScopStatement(StatementForm):
         return f"{self.name}[{', '.join(self.isl_dims)}]"
 
     def extent(self, dim: str) -> int:
-        return next(upper - lower for name, lower, upper in self.bounds if name == dim)
+        return self.extents[dim]
 
     def range(self, dim: str) -> tuple[str, str]:
         """The lower and the upper bound (exclusive) of a dimension, in isl's words."""
         return next((str(lower), str(upper)) for name, lower, upper in (*self.dynamic_bounds, *self.bounds) if name == dim)
-
-    @property
-    def points(self) -> int:
-        return prod(upper - lower for _, lower, upper in self.bounds)
 
     @property
     def facts(self) -> list[str]:
@@ -233,3 +255,16 @@ class Scop:
             lines.append(f"  writes {self.access_text(s, s.tensor, s.subscripts, ()).split(' -> ')[1].split(' : ')[0]} by {s.operator}")
             lines += [f"  reads  {self.access_text(s, a.tensor, a.subscripts, g).split(' -> ')[1].split(' : ')[0]}" for a, g in s.reads()]
         return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Statements in program order and the columns that they share: per column, statement -> dimension."""
+
+    statements: tuple[str, ...]
+    columns: tuple[dict[str, str], ...]
+
+    def rest(self, scop: Scop, statement: str) -> tuple[str, ...]:
+        """The dimensions of a statement that stay inside."""
+        shared = {column[statement] for column in self.columns}
+        return tuple(d for d in scop.statement(statement).dims if d not in shared)

@@ -7,8 +7,7 @@ from math import prod
 
 from tcjit.grammar.ast import Program
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.mapping.machine import Machine
-from tcjit.mapping.nest.cost import core_of
+from tcjit.mapping.machine import Machine, core_of
 from tcjit.mapping.nest.plan_nest import register_tiles
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import build_scop

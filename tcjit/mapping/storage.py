@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from math import prod
 
@@ -22,6 +22,16 @@ def fresh(stem: str, taken: Collection[str]) -> str:
         count += 1
         name = f"{stem}{count}"
     return name
+
+
+def are_digits(terms: Iterable[tuple[int, int]]) -> bool:
+    """Whether a sum of dimensions, given the factors and extents of these, has another value at each of their points."""
+    reach = 0  # from the least to the greatest value of those with smaller factors
+    for factor, extent in sorted((abs(factor), extent) for factor, extent in terms):
+        if extent > 1 and factor <= reach:
+            return False
+        reach += factor * (extent - 1)
+    return True
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ import islpy as isl
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import Guard, affine, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Const, Expr
-from tcjit.grammar.walk import rebuild
+from tcjit.grammar.walk import with_accesses
+from tcjit.mapping.isl import decided
 from tcjit.mapping.reduction import identity, is_plain_product
 from tcjit.mapping.scop import Scop, ScopStatement
 
@@ -31,10 +32,8 @@ def verify_lowering(before: Scop, after: Scop, aliases: Mapping[str, str | isl.U
 
     ``aliases``: added temporary -> map from its elements to those of a tensor of ``before``, or of another temporary with an alias.
     """
-    try:
+    with decided("a lowering"):
         _ValueFlow(before, after, aliases).run()
-    except isl.Error as error:
-        raise VerifyError(f"a lowering could not be decided within the budget: {error}") from None
 
 
 @dataclass
@@ -356,9 +355,7 @@ def _is_affine(scop: Scop, access: Access) -> bool:
 def _shape(scop: Scop, s: ScopStatement) -> tuple[Expr, Expr]:
     """Target and value without what aliases may change: the tensors and subscripts of affine accesses."""
 
-    def visit(expr: Expr) -> Expr:
-        if isinstance(expr, Access) and _is_affine(scop, expr):
-            return Access("", (), dtype=expr.dtype)
-        return rebuild(expr, visit)
+    def plain(access: Access) -> Access:
+        return Access("", (), dtype=access.dtype) if _is_affine(scop, access) else access
 
-    return visit(s.element), visit(s.value)
+    return with_accesses(s.element, plain), with_accesses(s.value, plain)

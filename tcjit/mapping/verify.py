@@ -20,7 +20,7 @@ from tcjit.errors import VerifyError
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.dependences import Dependences
-from tcjit.mapping.isl import descendants, union_map
+from tcjit.mapping.isl import decided, descendants, union_map
 from tcjit.mapping.marks import Grid, GridBlock, Mark, Parallel, Reduce, RowPass, Scatter, Simd, Threads, TileLoops, Vector
 from tcjit.mapping.races import ThreadRegion, regions, slots
 from tcjit.mapping.scop import Scop
@@ -30,22 +30,18 @@ from tcjit.mapping.tree import KIND, kind, mark_of, rewrite, show, statements_be
 
 def verify(scop: Scop, deps: Dependences, tree: isl.Schedule) -> None:
     """Prove coverage, order, races and bounds of a tree, or raise a VerifyError that says which promise is broken."""
-    try:
+    with decided("a mapped tree"):
         _Proof(scop, tree).run(deps)
-    except isl.Error as error:
-        raise VerifyError(f"a mapped tree could not be decided within the budget: {error}") from None
 
 
 def verify_privates(scop: Scop, deps: Dependences, tree: isl.Schedule, privates: Sequence[Buffer]) -> None:
     """Prove that each private buffer holds, at every read, the element that the program names."""
     proof = _Buffers(scop, deps, tree)
-    try:
+    with decided("a private buffer"):
         for private in privates:
             proof.buffer(private)
         for name in dict.fromkeys(p.tensor for p in privates):
             proof.nothing_else(name, [p.mark for p in privates if p.tensor == name])
-    except isl.Error as error:
-        raise VerifyError(f"a private buffer could not be decided within the budget: {error}") from None
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import children, rebuild, same_node, wide_factors, with_index, with_indices, with_names
+from tcjit.grammar.walk import children, rebuild, same_node, wide_factors, with_accesses, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.nest.restrict import is_chosen
 from tcjit.mapping.reduction import identity
@@ -50,8 +50,7 @@ class _Replacement(Instances):
         super().__init__(before)
         self.programs = before, after
         self.program = after.assignments
-        self.before = {storage.name: storage for storage in before.tensors}
-        self.after = {storage.name: storage for storage in after.tensors}
+        self.before, self.after = before.storages, after.storages
         self.rules: Mapping[str, Callable[[Assignment, Sequence[Assignment]], str]] = {
             "widen": self.widened,
             "chunk_reductions": self.chunked,
@@ -99,7 +98,7 @@ class _Replacement(Instances):
         if any(copy.tensor in self.before or self.program[end - len(copies) : end] != tuple(copies) for copy in copies):
             return "a value is stored where others see it"
         made = {*self.after} - {*self.before}  # may stand in the values of what this reads, too
-        inlined = self.inlined(update.value, self.programs[1], end, (update.inputs - old.inputs) | made, _ranges(old))
+        inlined = self.inlined(update.value, self.programs[1], end, (update.inputs - old.inputs) | made, old)
         return "" if replace(update, value=inlined) == old else "a value changed"
 
     def substituted(self, old: Assignment, new: Sequence[Assignment]) -> str:
@@ -111,14 +110,12 @@ class _Replacement(Instances):
         before, after = self.programs
         gone = {a.tensor for a, parts in zip(before.assignments, after.replaced, strict=True) if not parts}
         end = next(number for number, a in enumerate(before.assignments) if a is old)
-        inlined = self.inlined(old.value, before, end, gone, _ranges(old))
+        inlined = self.inlined(old.value, before, end, gone, old)
         return "" if new == (replace(old, value=inlined),) else "a value changed"
 
     @staticmethod
-    def inlined(value: Expr, program: Assignments, end: int, given: Collection[str], ranges: Mapping[str, tuple[object, ...]]) -> Expr:
-        """A value at a place of a program with those that elements of some tensors were ``given`` before, of what has not changed since."""
-        tensors = {storage.name: storage for storage in program.tensors}
-
+    def inlined(value: Expr, program: Assignments, end: int, given: Collection[str], reader: Assignment) -> Expr:
+        """A reader's value at its place with those that elements of some tensors were ``given`` before, of what has not changed since."""
         def visit(value: Expr) -> Expr:
             if not isinstance(value, Access) or value.tensor not in given:
                 return rebuild(value, visit)
@@ -127,11 +124,11 @@ class _Replacement(Instances):
                 return value
             a = program.assignments[first]
             changed = {one.tensor for one in program.assignments[first:end]}
-            plain = a.operator == "=" and not a.constraints and tensors[a.tensor].dtype == a.value.dtype
+            plain = a.operator == "=" and not a.constraints and program.storages[a.tensor].dtype == a.value.dtype
             pairs = zip(a.subscripts, value.subscripts, strict=True)
             read = {own.name: other.name for own, other in pairs if isinstance(own, Index) and isinstance(other, Index)}
             whole = set(read) == set(a.dims) and len(read) == len(a.subscripts)
-            fits = all(ranges.get(name) == _ranges(a)[dim] for dim, name in read.items())
+            fits = all(reader.span(name) == a.span(dim) for dim, name in read.items())
             if not (plain and whole and fits) or changed & a.inputs:
                 return value
             return visit(with_names(a.value, read))
@@ -143,13 +140,12 @@ class _Replacement(Instances):
         if len(new) != 1 or new[0].outer is None or not set(new[0].outer.dims) <= set(new[0].dims):
             return "it shares loops that it does not have"
         a = replace(new[0], outer=None)
-        ranges = {name: (lower, upper) for name, lower, upper in old.bounds}
         bounds, values, constraints = list(a.bounds), {}, list(a.constraints)
         for blocks, inner in zip(a.bounds, a.bounds[1:]):
             (outer, first, count), (dim, least, size) = blocks, inner
-            if outer in ranges:
+            if outer in old.ranges:
                 continue
-            lower, extent = ranges.get(dim, (0, 0))
+            lower, extent = old.ranges.get(dim, (0, 0))
             if first or least or lower or extent > count * size:
                 return "blocks do not have the points of the dimension"
             if extent < count * size:
@@ -267,14 +263,14 @@ class _Replacement(Instances):
         chunk, first, count = a.bounds[0]
         place, own = index(chunk), True
 
-        def undone(value: Expr) -> Expr:
+        def undone(access: Access) -> Access:
             nonlocal own
-            if not isinstance(value, Access) or value.tensor not in copies:
-                return rebuild(value, undone)
-            own = own and value.subscripts[0] == place and (first, count) == (0, self.after[value.tensor].shape[0])
-            return replace(value, tensor=copies[value.tensor], subscripts=value.subscripts[1:])
+            if access.tensor not in copies:
+                return access
+            own = own and access.subscripts[0] == place and (first, count) == (0, self.after[access.tensor].shape[0])
+            return replace(access, tensor=copies[access.tensor], subscripts=access.subscripts[1:])
 
-        a = replace(a, value=undone(a.value), fuse_outer_only=old.fuse_outer_only)
+        a = replace(a, value=with_accesses(a.value, undone), fuse_outer_only=old.fuse_outer_only)
         if not own:
             return "it reads the copy of another chunk"
         if a == old:
@@ -323,8 +319,7 @@ class _Replacement(Instances):
             started = a.start == identity("+=", storage.dtype) if a.operator == "+=" else not a.reduction
             if not exact or a.subscripts != places or storage.shape != shape or not started or a.constraints or a.dynamic:
                 return "a temporary does not hold what it stands for"
-        ranges = {name: (lower, upper) for name, lower, upper in old.bounds}
-        if any(ranges.get(name) != (lower, upper) for a in new for name, lower, upper in a.bounds):
+        if any(old.ranges.get(name) != (lower, upper) for a in new for name, lower, upper in a.bounds):
             return "a range changed"
         multiplied: list[Expr] = []
         summed: list[str] = []
@@ -421,9 +416,9 @@ class _Replacement(Instances):
 
     def once(self, old: Assignment, new: Assignment, dim: str) -> bool:
         """Whether the terms of ``new`` are those of ``old``, each once, where ``dim`` counts inside chunks of its extent in ``new``."""
-        chunk, size = isl_name(new.bounds[0][0]), next((high for name, low, high in new.bounds if name == dim and low == 0), 0)
-        first = next(low for name, low, _ in old.bounds if name == dim)
-        if size < 1 or {*new.dims} != {*old.dims, new.bounds[0][0]} or new.reduction != old.reduction:
+        chunk, size = isl_name(new.bounds[0][0]), new.ranges.get(dim, (0, 0))[1]
+        first = old.ranges[dim][0]
+        if size < 1 or new.ranges[dim][0] or {*new.dims} != {*old.dims, new.bounds[0][0]} or new.reduction != old.reduction:
             return False
         place = f"{size} * {chunk} + {isl_name(dim)} + {first}"
         to = [place if name == dim else isl_name(name) for name in old.dims]
@@ -450,11 +445,6 @@ class _Replacement(Instances):
             if self.empty(instances, a, holds_where):
                 return self.agree(old.other, new, instances, a)
         return False
-
-
-def _ranges(a: Assignment) -> dict[str, tuple[object, ...]]:
-    """The values of each dimension, for one size and for all of them."""
-    return {name: (lower, upper, a.dynamic.get(name)) for name, lower, upper in a.bounds}
 
 
 def _names_of(a: Assignment) -> set[str]:

@@ -47,8 +47,8 @@ class OverlappedTiles(Instances):
     def __init__(self, before: Assignments, after: Assignments) -> None:
         super().__init__(before)
         self.before, self.after = before, after
-        self.known = {storage.name for storage in before.tensors}
-        self.storages = {storage.name: storage for storage in after.tensors}
+        self.known = set(before.storages)
+        self.storages = after.storages
         pairs = zip(before.assignments, after.replaced, strict=True)
         # of each tile the assignment that computes it, and the one whose result it has
         self.tiles = {new[0].tensor: (new[0], old) for old, new in pairs if new[0].tensor not in self.known}
@@ -87,7 +87,7 @@ class OverlappedTiles(Instances):
         stored = copies[0] if copies else made
         if stored.tensor in self.known:
             return self.wrong_result(old, stored)
-        storage = next(storage for storage in self.before.tensors if storage.name == old.tensor)
+        storage = self.before.storages[old.tensor]
         read = any(old.tensor in a.inputs for a in self.after.assignments)
         return "a result is lost" if storage.role != "temporary" or read else ""
 
@@ -105,8 +105,7 @@ class OverlappedTiles(Instances):
 
     @staticmethod
     def in_order(a: Assignment) -> list[tuple[str, int, int]]:
-        limits = {name: (name, lower, upper) for name, lower, upper in a.bounds}
-        return [limits[sub.name] for sub in a.subscripts if isinstance(sub, Index)]
+        return [(sub.name, *a.ranges[sub.name]) for sub in a.subscripts if isinstance(sub, Index)]
 
     def wrong_reads(self, a: Assignment, group: Sequence[Assignment]) -> str:
         """Elements of tiles are read in the block that wrote them, after they were written."""

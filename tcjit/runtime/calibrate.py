@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from tcjit.mapping.costs import DEFAULTS, Costs, family_of
+from tcjit.mapping.machine import Costs
 from tcjit.runtime import host
 
 RUNS = 5  # of each measurement at least
@@ -195,13 +195,6 @@ def costs_of_host(memory: host.Notes) -> Costs | None:
     """The constants that ``keep`` put there for this processor."""
     note = memory.note(_note_name())
     return None if note is None else Costs.of_note(note)
-
-
-def default_costs() -> tuple[str, Costs]:
-    """The family of this processor, "generic" where it is none of those that were measured, and its constants."""
-    family = family_of(*host.cpu_model())
-    name = family if family in DEFAULTS else "generic"
-    return name, DEFAULTS[name]
 
 
 def keep(memory: host.Notes, costs: Costs) -> None:

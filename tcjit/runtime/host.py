@@ -238,13 +238,6 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def cpu_model() -> tuple[str, int, int]:
-    """Vendor, family and model of an x86 processor; "" and zeros of others."""
-    facts = _processor()
-    numbers = [int(facts[name]) if facts.get(name, "").isdigit() else 0 for name in ("cpu family", "model")]
-    return facts.get("vendor_id", ""), numbers[0], numbers[1]
-
-
 def cpu_features() -> set[str]:
     """The processor's instruction-set features, by the system's names."""
     return {feature for name in ("flags", "Features", "isa") for feature in _processor().get(name, "").split()}

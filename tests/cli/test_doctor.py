@@ -1,6 +1,6 @@
 """The doctor tells the truth about this machine, and about one that lacks things.
 
-Modules: mapping.costs
+Modules: mapping.machine
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 from tcjit import cache
 from tcjit.cli import doctor
 from tcjit.errors import CompileError
-from tcjit.mapping.costs import Costs
+from tcjit.mapping.machine import Costs
 from tcjit.runtime.calibrate import costs_of_host
 
 NAMES = ["Python", "PyTorch", "isl", "Libraries", "C compiler", "Fast calls", "Processor", "Cache"]

@@ -1,6 +1,6 @@
 """Results that are stored past the caches: loops of every length and alignment, types, threads, and what is worth it.
 
-Modules: codegen.streaming mapping.nontemporal
+Modules: codegen.streaming
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from support.mapping import AVX512, program
 
 import tcjit
-from tcjit.mapping import nontemporal
+from tcjit.codegen import streaming
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes import parallelise
 from tcjit.mapping.pipeline import map_program
@@ -26,7 +26,7 @@ def always(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> N
     """Whatever the size is, by several threads; the kernels of these tests have names of their own."""
     if not request.node.originalname.startswith("test_what_is_worth_it"):
         for name in ("BEYOND", "FULL"):
-            monkeypatch.setattr(nontemporal, name, 0.0)
+            monkeypatch.setattr(streaming, name, 0.0)
         monkeypatch.setattr(parallelise, "WORTH_THREADS", 1)
 
 
@@ -93,7 +93,7 @@ def test_other_loops() -> None:
 def stored(text: str, shape: tuple[int, int], shared_bytes: int = 1 << 24) -> frozenset[str]:
     machine = replace(AVX512, shared_bytes=shared_bytes)
     mapped = map_program(program(text, {text.partition("float(M,N) ")[2][0]: shape}), Options(), machine)
-    return nontemporal.nontemporal(mapped.scop, machine)
+    return streaming.nontemporal(mapped.scop, machine)
 
 
 @pytest.mark.parametrize(
@@ -116,4 +116,4 @@ def test_what_is_worth_it_of_a_few_rows_of_a_large_table() -> None:
     text = "def f(float(V,D) X, int64(N) I) -> (O) { O(n,d) = X(I(n),d) }"
     for rows, expected in ((200, set[str]()), (8000, {"S0"})):
         mapped = map_program(program(text, {"X": (25000, 2000), "I": (rows,)}), Options(), AVX512)
-        assert nontemporal.nontemporal(mapped.scop, AVX512) == expected
+        assert streaming.nontemporal(mapped.scop, AVX512) == expected

@@ -1,6 +1,6 @@
 """The text of register tiles: what is loaded once, masked, tested, blended and stored, read off whole kernels.
 
-Modules: codegen.tile_epilogue codegen.tile_results codegen.tile_text
+Modules: codegen.tile_results codegen.tile_text
 """
 
 from __future__ import annotations

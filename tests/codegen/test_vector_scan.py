@@ -1,6 +1,6 @@
 """Scans in vector registers: every length around that of vectors, both directions, NaN, and where they are not used.
 
-Modules: codegen.vector_scan
+Modules: codegen.vector_reduction
 """
 
 from __future__ import annotations

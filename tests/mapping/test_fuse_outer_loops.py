@@ -1,6 +1,6 @@
 """Which assignments share their outer loops, and which loops; what stands between them; and the proof that they may.
 
-Modules: mapping.passes.fuse_outer_loops mapping.outer_loops mapping.operations
+Modules: mapping.passes.fuse_outer_loops mapping.scop mapping.operations
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tcjit.mapping.extract import extract
 from tcjit.mapping.marks import Tile
 from tcjit.mapping.operations import operations
 from tcjit.mapping.options import Options
-from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.passes.contract_slices import contract_slices, verify_outer_loops
 from tcjit.mapping.passes.fuse_outer_loops import fuse_outer_loops, settle_outer_loops
 from tcjit.mapping.passes.tile_reductions import tile_reductions
 from tcjit.mapping.pipeline import map_program
+from tcjit.mapping.scop import OuterLoops
 from tcjit.mapping.verify_assignments import verify_assignments
 
 Shapes = dict[str, tuple[int, ...]]

@@ -1,6 +1,6 @@
 """Passes: which statements share loops, how tiles are cut, what runs in lanes, what becomes private.
 
-Modules: mapping.group mapping.machine mapping.passes.contract mapping.passes.fuse mapping.passes.parallelise mapping.passes.tile
+Modules: mapping.scop mapping.machine mapping.passes.contract mapping.passes.fuse mapping.passes.parallelise mapping.passes.tile
 mapping.pipeline mapping.plan_loops mapping.strides mapping.tree
 """
 from __future__ import annotations

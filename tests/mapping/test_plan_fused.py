@@ -1,6 +1,6 @@
 """Which groups share a kernel on a GPU, what stays in shared memory between them, and what is proved of temporaries for live ranges.
 
-Modules: mapping.plan_fused mapping.gpu.kernel_time mapping.live_ranges
+Modules: mapping.plan_fused mapping.gpu.kernel_time
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tcjit.codegen.dialect import CUDA
 from tcjit.codegen.gpu_kernel import emit_gpu
 from tcjit.errors import VerifyError
 from tcjit.grammar.ast import Const
-from tcjit.mapping.live_ranges import range_aliases, split_live_range
 from tcjit.mapping.machine import OPENCL, SM_80, SM_90, Device
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import Mapped, build_scop, map_gpu
+from tcjit.mapping.plan_fused import range_aliases, split_live_range
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.value_flow import verify_lowering
 from tcjit.step import Steps

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
-from tcjit.mapping.costs import DEFAULTS, Costs, family_of
+from tcjit.mapping.machine import Costs
 from tcjit.runtime import calibrate
 
 
@@ -14,7 +14,7 @@ def test_every_constant_has_a_unit_a_meaning_and_a_way_to_measure_it() -> None:
     assert len(Costs.described()) > 8
     for constant in Costs.described():
         assert all(constant.metadata[fact] for fact in ("unit", "meaning", "measured")), constant.name
-    assert all(value > 0 for costs in DEFAULTS.values() for value in asdict(costs).values())
+    assert all(value > 0 for value in asdict(Costs()).values())
 
 
 def test_what_was_kept_is_read_again() -> None:
@@ -26,11 +26,6 @@ def test_what_was_kept_is_read_again() -> None:
 def test_damaged_notes_are_none(wrong: dict[str, object]) -> None:
     assert Costs.of_note({**asdict(Costs()), **wrong}) is None
     assert Costs.of_note({}) is None
-
-
-def test_families() -> None:
-    assert family_of("GenuineIntel", 6, 85) == "skylake-server"
-    assert family_of("AuthenticAMD", 15, 1) == family_of("", 0, 0) == "generic"
 
 
 def test_the_best_run_counts(monkeypatch: pytest.MonkeyPatch) -> None:

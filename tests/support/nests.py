@@ -12,12 +12,11 @@ from support.mapping import AVX512, program
 from tcjit.mapping.assignment import Assignments
 from tcjit.mapping.extract import extract
 from tcjit.mapping.isl import context
-from tcjit.mapping.machine import Machine
+from tcjit.mapping.machine import Machine, core_of
 from tcjit.mapping.nest.affine_statement import affine_statement
-from tcjit.mapping.nest.cost import core_of
+from tcjit.mapping.nest.merge_dims import shift_dims
 from tcjit.mapping.nest.nest import Nest
 from tcjit.mapping.nest.restrict import restrict
-from tcjit.mapping.nest.shift_dims import shift_dims
 from tcjit.mapping.nest.statement import AffineStatement, FlatAccess, FlatStatement, Place
 from tcjit.mapping.nest.tile import PointCheck, Tiles
 from tcjit.mapping.options import Options

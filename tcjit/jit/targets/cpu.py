@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tcjit import cache
 from tcjit.jit.targets import KINDS, LoadedKernel, Target, Workspace, single
-from tcjit.mapping.costs import DEFAULTS, Costs
-from tcjit.mapping.machine import Machine
+from tcjit.mapping.machine import Costs, Machine
 from tcjit.runtime import calibrate, host, launcher
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def identities() -> list[str]:
     store = cache.store()
     tools = host.identities(store, (note for _, note in store.notes("compiler-")))
     noted = filter(None, (Costs.of_note(note) for _, note in store.notes("costs-")))
-    return [_identity(tool, costs) for tool in tools for costs in dict.fromkeys([costs_of(store), *DEFAULTS.values(), *noted])]
+    return [_identity(tool, costs) for tool in tools for costs in dict.fromkeys([costs_of(store), Costs(), *noted])]
 
 
 def _identity(tool: str, costs: Costs) -> str:
@@ -119,7 +118,7 @@ def _identity(tool: str, costs: Costs) -> str:
 @lru_cache
 def costs_of(store: cache.Store) -> Costs:
     """The constants of this processor; asked for once in a process, so that a kernel is kept under those by which it was planned."""
-    return calibrate.costs_of_host(store) or calibrate.default_costs()[1]
+    return calibrate.costs_of_host(store) or Costs()
 
 
 def machine_of(tool: host.Compiler) -> Machine:

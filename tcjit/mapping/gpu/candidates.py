@@ -17,7 +17,7 @@ from math import prod
 
 from tcjit.grammar.ast import Access, Binary, Cast
 from tcjit.mapping.footprint import WIDE
-from tcjit.mapping.gpu.statement_group import BLOCK, WARP, StatementGroup, bounds, over_columns
+from tcjit.mapping.gpu.statement_group import BLOCK, WARP, StatementGroup, over_columns
 from tcjit.mapping.gpu_nest import Distribution, GroupPlan
 from tcjit.mapping.passes.map_to_threads import UNROLLED
 from tcjit.mapping.reduction import is_plain_product
@@ -117,12 +117,12 @@ def _product_of_halves(s: ScopStatement) -> bool:
 def _mma_steps(g: StatementGroup, s: ScopStatement) -> Iterator[tuple[tuple[str, Distribution], ...]]:
     """The steps of all dimensions of the reduction: one comes last that has as many terms as whole instructions, the others one by one."""
     for dim in sorted(s.reduction, key=s.extent, reverse=True):
-        lower, upper = bounds(s, dim)
+        lower, upper = s.ranges[dim]
         terms, sizes = upper - lower, (g.options.reduction_tile,) if g.options.reduction_tile else MMA_STEPS
         if terms in (2 * n for n in sizes):
             sizes = (terms, *sizes)
         whole = [n for n in sizes if n % MMA_STEPS[-1] == 0]
-        others = tuple((other, Distribution(bounds(s, other)[0], s.extent(other), 1)) for other in s.reduction if other != dim)
+        others = tuple((other, Distribution(s.ranges[other][0], s.extent(other), 1)) for other in s.reduction if other != dim)
         # all steps alike, or the last one filled up with zeros
         for step in [n for n in whole if terms % n == 0] or [n for n in whole if n < 2 * terms]:
             yield (*others, (dim, Distribution(lower, terms, step)))
@@ -202,7 +202,7 @@ def _steps(g: StatementGroup, s: ScopStatement, terms: int, columns: Sequence[Di
     # windows first: a piece that holds one is hardly larger than without it
     reduced = [d for d in reversed(s.dims) if d in s.reduction]
     for dim in sorted(reduced, key=lambda d: not any(d in a.shifted for a in g.operands(s))):
-        lower, upper = bounds(s, dim)
+        lower, upper = s.ranges[dim]
         extent = upper - lower
         # beside whole windows, a few more terms make a step worth its barriers
         most = min(terms if taken == 1 else 4 * terms // taken, room // taken)
@@ -310,7 +310,7 @@ def _along_lanes(g: StatementGroup, plan: GroupPlan, lanes: Mapping[str, str], t
     items = []
     for item in plan.items:
         if dim := lanes.get(item.statement):
-            lower, upper = bounds(g.scop.statement(item.statement), dim)
+            lower, upper = g.scop.statement(item.statement).ranges[dim]
             vector = 1 if plan.lane_first else _vector(g, _alike(g, lanes, item.statement))
             item = replace(item, lane=(dim, Distribution(lower, upper - lower, upper - lower, threads, vector)))
         items.append(item)
@@ -319,8 +319,8 @@ def _along_lanes(g: StatementGroup, plan: GroupPlan, lanes: Mapping[str, str], t
 
 def _alike(g: StatementGroup, lanes: Mapping[str, str], name: str) -> list[tuple[ScopStatement, str]]:
     """The statements with a lane of the same range: others have vectors of their own, and share no registers."""
-    own = bounds(g.scop.statement(name), lanes[name])
-    return [(s, lanes[s.name]) for s in g.statements if s.name in lanes and bounds(s, lanes[s.name]) == own]
+    own = g.scop.statement(name).ranges[lanes[name]]
+    return [(s, lanes[s.name]) for s in g.statements if s.name in lanes and s.ranges[lanes[s.name]] == own]
 
 
 def _vector(g: StatementGroup, moving: Sequence[tuple[ScopStatement, str]]) -> int:
@@ -329,7 +329,7 @@ def _vector(g: StatementGroup, moving: Sequence[tuple[ScopStatement, str]]) -> i
     accesses = [a.stride(dim) for s, dim in moving for a in g.accesses(s)]
     sizes = [a.bytes for s, dim in moving for a in g.accesses(s) if a.stride(dim) == 1]
     wide = g.options.vector or max(4, WIDE // max(sizes, default=WIDE))
-    while wide > 1 and any(bound % wide for s, dim in moving for bound in bounds(s, dim)):
+    while wide > 1 and any(bound % wide for s, dim in moving for bound in s.ranges[dim]):
         wide //= 2
     return 1 if set(accesses) - {0, 1} else wide
 

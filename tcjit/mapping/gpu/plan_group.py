@@ -10,7 +10,7 @@ from tcjit.grammar.ast import Access
 from tcjit.mapping.footprint import piece
 from tcjit.mapping.gpu.candidates import elements, fma_tiles, mma_tiles, rows, shared_elements, squares
 from tcjit.mapping.gpu.kernel_time import Phase, cycles
-from tcjit.mapping.gpu.statement_group import MemoryAccess, StatementGroup, bounds, over_columns
+from tcjit.mapping.gpu.statement_group import MemoryAccess, StatementGroup, over_columns
 from tcjit.mapping.gpu_nest import GroupPlan, StatementPlan
 from tcjit.mapping.machine import BUFFER_REGISTERS, Device
 from tcjit.mapping.options import Options
@@ -133,7 +133,7 @@ def _pads(g: StatementGroup, s: ScopStatement, item: StatementPlan, plan: GroupP
     if not item.steps or s.operator != "+=" or s.dynamic_bounds or not is_plain_product(s.value):
         return False
     shared_out = [(dim, share) for dim in s.dims if (share := item.share(dim, plan.columns)) is not None]
-    if any(bounds(s, dim) != (share.lower, share.lower + share.extent) for dim, share in shared_out):
+    if any(s.ranges[dim] != (share.lower, share.lower + share.extent) for dim, share in shared_out):
         return False
     if any(share.tiles > 1 and share.tile != share.whole_tile for _, share in shared_out):
         return False

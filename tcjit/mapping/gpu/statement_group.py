@@ -12,10 +12,9 @@ from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.gpu_nest import Distribution, StatementPlan
-from tcjit.mapping.group import Group
 from tcjit.mapping.machine import Device
 from tcjit.mapping.options import Options
-from tcjit.mapping.scop import Scop, ScopStatement
+from tcjit.mapping.scop import Group, Scop, ScopStatement
 from tcjit.mapping.strides import accesses, affine_form, involves, stride
 
 WARP = 32  # threads whose accesses to memory go together
@@ -145,7 +144,7 @@ class StatementGroup:
         return self.main.extent(self.dims(self.main)[column])
 
     def lower(self, column: int) -> int:
-        return bounds(self.main, self.dims(self.main)[column])[0]
+        return self.main.ranges[self.dims(self.main)[column]][0]
 
     def most(self, column: int) -> int:
         """The values of a column that a block may take at once."""
@@ -213,11 +212,6 @@ class StatementGroup:
             return None
         across, *others = by_use.values()
         return across, max(others, key=lambda columns: prod(self.extent(c) for c in columns))
-
-
-def bounds(s: ScopStatement, dim: str) -> tuple[int, int]:
-    """The least value of a dimension, and one more than the greatest."""
-    return next((lower, upper) for name, lower, upper in s.bounds if name == dim)
 
 
 def over_columns(s: ScopStatement, columns: Sequence[str]) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
-from math import prod
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import linear
@@ -29,7 +28,7 @@ Orders = Mapping[str, tuple[int, ...]]  # of the axes of the tensors that are co
 def conversions(a: Assignment, tensors: Mapping[str, Storage]) -> Iterator[Orders]:
     """The choices of tensors to copy: of those of narrower types whose elements are used again all, or some, or none; and tensors whose
     neighbours are to lie along a term as those of a larger tensor do."""
-    points = prod(upper - lower for _, lower, upper in a.bounds)
+    points = a.points
     narrow = [tensor for tensor in _narrow_tensors(a, tensors) if not any(tensors[tensor].dynamic_extents)]
     again = {tensor: _own_order(tensors[tensor]) for tensor in narrow if points > tensors[tensor].elements}
     if len(again) > MOST_COPIED:
@@ -51,13 +50,13 @@ def _transposed(a: Assignment, term: str, tensors: Mapping[str, Storage], points
     """The tensors that move with a term, but not by one element, with its axis innermost; none where no tensor of as many elements has
     its neighbours there, or is used so often that it is copied in panels."""
     orders: dict[str, tuple[int, ...]] = {}
-    stays, extents = 0, {name: upper - lower for name, lower, upper in a.bounds}
+    stays = 0
     for access in dict.fromkeys(access for access in a.reads):
         storage = tensors[access.tensor]
         moving = [axis for axis, sub in enumerate(access.subscripts) if term in names(sub)]
         if not moving:
             continue
-        if any(storage.dynamic_extents) or moving[1:] or not _is_least_digit(term, access.subscripts[moving[0]], extents[term]):
+        if any(storage.dynamic_extents) or moving[1:] or not _is_least_digit(term, access.subscripts[moving[0]], a.extents[term]):
             return {}
         if storage.strides[moving[0]] == 1:
             stays = max(stays, storage.elements)

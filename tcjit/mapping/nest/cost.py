@@ -15,14 +15,11 @@ from math import gcd, prod
 from tcjit.grammar.ast import Access, Call, Cast, Const, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import children, walk
-from tcjit.mapping.machine import Machine
+from tcjit.mapping.machine import LINE, MOVES, Core
 from tcjit.mapping.nest.nest import Prefetch
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.statement import FlatStatement
 from tcjit.mapping.nest.vector_forms import STORED_TOGETHER, is_dot_product
-
-LINE = 64  # bytes of a line of a cache
-MOVES = 3  # of a copied element between caches: it is read, and its place is read before it is written
 
 # Vector instructions of what is computed, by the text that is printed for it.
 CALLS = {"fabs": 1.0, "abs": 1.0, "fmin": 4.0, "fmax": 4.0}
@@ -60,72 +57,6 @@ CROWDED_USES = 64  # lines that rows a page apart drive out of the first cache: 
 SHARED_MATRICES = 4  # that threads take one of each, rather than parts of the rows of all
 STREAM_USES = 4  # tiles that read an element as it comes from memory, at most
 COPY_SHARE = 0.2  # of an operand's arithmetic that a copy into panels may cost where only the cache's ways ask for it
-
-
-@dataclass(frozen=True)
-class Core:
-    """Constants of one core of a machine. Cycles unless said otherwise; ``element``, caches and pages in bytes; ``lanes`` of elements in a
-    vector."""
-
-    lanes: int
-    element: int
-    registers: int
-    multiply_add: float  # until the next one starts
-    latency: float  # of a multiply-add
-    load: float  # of a vector, or of an element to all lanes
-    gather: float  # of a vector whose lanes are strided
-    scatter: float  # of a vector to places that are apart
-    copy: float  # of an element whose neighbours stay together
-    transpose: float  # of an element whose neighbours part
-    beyond: float  # the more of either beyond the second cache
-    l2_line: float  # a line from the second cache
-    l3_byte: float  # from the last cache
-    memory_byte: float  # from memory, while all cores read from it
-    branch: float  # a short loop's exit
-    region: float  # of threads, to start and end
-    l1: int
-    l2: int
-    last: int  # cache, which cores share
-    ways: int  # lines that are whole pages apart in the first cache
-    page: int
-    tlb: int  # entries of the first level
-
-    def copy_cycles(self, elements: int, *, together: bool = True) -> float:
-        """Those of a copy of so many elements, whose neighbours stay ``together`` or part."""
-        return elements * ((self.copy if together else self.transpose) + self.far(elements * self.element))
-
-    def far(self, size: int) -> float:
-        """What the copy of an element takes more where all of them, of so many bytes, do not fit into the second cache, or into any."""
-        return 0.0 if size <= self.l2 else self.beyond if size <= self.last else MOVES * self.element * self.memory_byte
-
-
-def core_of(machine: Machine, lanes: int, element: int) -> Core:
-    """A core of a machine for elements of so many bytes, so many in a vector."""
-    costs = machine.costs
-    return Core(
-        lanes=lanes,
-        element=element,
-        registers=machine.vector_registers,
-        multiply_add=1 / costs.fma_rate,
-        latency=costs.fma_latency,
-        load=costs.vector_load,
-        gather=costs.gather,
-        scatter=costs.scatter * lanes,
-        copy=costs.copy,
-        transpose=costs.transpose,
-        beyond=MOVES * element / costs.l3_load,
-        l2_line=LINE / costs.l2_load,
-        l3_byte=1 / costs.l3_load,
-        memory_byte=machine.threads * costs.frequency / costs.memory_read,
-        branch=costs.branch_miss,
-        region=costs.parallel_region * costs.frequency,
-        l1=machine.near_bytes,
-        l2=machine.cache_bytes,
-        last=machine.shared_bytes,
-        ways=max(1, machine.near_bytes // int(costs.page)),
-        page=int(costs.page),
-        tlb=int(costs.tlb),
-    )
 
 
 def instructions(body: Expr, operator: str) -> float:

@@ -111,8 +111,8 @@ def form_dot_products(a: Assignment, temporaries: Temporaries, machine: Machine,
 def _uses(a: Assignment, access: Access, temporaries: Temporaries) -> float:
     """How often an element that is read is used, in the mean."""
     moving = set(names(access))
-    read = prod(upper - lower for name, lower, upper in a.bounds if name in moving)
-    return prod(upper - lower for _, lower, upper in a.bounds) / max(1, min(read, temporaries.tensors[access.tensor].elements))
+    read = prod(extent for name, extent in a.extents.items() if name in moving)
+    return a.points / max(1, min(read, temporaries.tensors[access.tensor].elements))
 
 
 @dataclass(frozen=True)
@@ -182,9 +182,8 @@ class _Former:
 
     def added(self, unsigned: NarrowFactor, signed: NarrowFactor) -> int:
         """Terms of the sums over one factor that results start from."""
-        bounds = {name: upper - lower for name, lower, upper in self.a.bounds}
         dims = {factor: set(names(factor.access)) for factor in (unsigned, signed)}
-        points = {factor: prod(bounds.get(name, 1) for name in dims[factor]) for factor in (unsigned, signed)}
+        points = {factor: prod(self.a.extents.get(name, 1) for name in dims[factor]) for factor in (unsigned, signed)}
         return (points[signed] if unsigned.as_unsigned else 0) + (points[unsigned] if signed.as_signed else 0)
 
     def is_linear(self) -> bool:

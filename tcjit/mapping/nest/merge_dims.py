@@ -1,7 +1,8 @@
-"""Merge dimensions: two that every access walks as one, and drop those with a single value.
+"""Dimensions of a statement as few as can be, each from 0 on: those with a single value are dropped, and two that every access walks as
+one are merged.
 
 ``X(b, c, h, w)`` read and written alike in ``h`` and ``w`` is one loop over their product: fewer loops, longer vectors, no remainder for
-each row.
+each row. A tile's number times its size is where it begins.
 """
 
 from __future__ import annotations
@@ -85,3 +86,18 @@ def _boxed(s: FlatStatement, where: isl.Set, dims: tuple[str, ...], some: tuple[
         free = free.lower_bound_val(DIM.set, at, least).upper_bound_val(DIM.set, at, greatest)
         ends += [f"{dim} < {s.dynamic[dim]}"] if dim in s.dynamic else []
     return bool(free.intersect(points(where.get_ctx(), dims, ends, parameters(where))).is_equal(where))
+
+
+def shift_dims(s: FlatStatement) -> FlatStatement:
+    """The statement over ``d - least(d)`` for each dimension ``d``."""
+    least = {dim: lower for dim in s.dims if (lower := s.range(dim)[0])}
+    if not least:
+        return s
+
+    def back(dims: tuple[str, ...]) -> isl.MultiAff:
+        images = ", ".join(f"{dim} + {least.get(dim, 0)}" for dim in dims)
+        return isl.MultiAff.read_from_str(s.domain.get_ctx(), f"{{ [{', '.join(dims)}] -> [{images}] }}")
+
+    domain, results = s.domain.preimage_multi_aff(back(s.dims)), s.results.preimage_multi_aff(back(s.outputs))
+    dynamic = {dim: f"({text}) - {least[dim]}" if dim in least else text for dim, text in s.dynamic.items()}
+    return replace(s.with_forms(lambda flat: flat.moved(least)), domain=domain, results=results, dynamic=dynamic)

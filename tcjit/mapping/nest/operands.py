@@ -15,6 +15,7 @@ from tcjit.grammar.ast import Access, Binary, Call, Const, Expr
 from tcjit.grammar.walk import factors, walk, with_accesses
 from tcjit.mapping.nest.statement import FlatAccess, FlatStatement
 from tcjit.mapping.nest.vector_forms import ADJACENT, PACK, is_dot_product
+from tcjit.mapping.storage import are_digits
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,8 @@ def _are_digits(form: Mapping[str, object], extents: Mapping[str, int]) -> bool:
     """Whether a sum of indices has another value for all values of them, as far as is known."""
     if len(form) < 2:
         return True
-    factors = [(abs(factor), extents[dim]) for dim, factor in form.items() if isinstance(factor, int) and dim in extents]
-    reach = 0  # from the least to the greatest value of those with smaller factors
-    for factor, extent in sorted(factors):
-        if extent > 1 and factor <= reach:
-            return False
-        reach += factor * (extent - 1)
-    return len(factors) == len(form)
+    factors = [(factor, extents[dim]) for dim, factor in form.items() if isinstance(factor, int) and dim in extents]
+    return len(factors) == len(form) and are_digits(factors)
 
 
 def operands(s: FlatStatement, lane: str) -> tuple[tuple[Operand, ...], Expr]:

@@ -12,7 +12,8 @@ from operator import itemgetter
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Expr
 from tcjit.grammar.walk import with_accesses
-from tcjit.mapping.nest.cost import Core, Estimate, Shape, TileCosts, step_of
+from tcjit.mapping.machine import Core
+from tcjit.mapping.nest.cost import Estimate, Shape, TileCosts, step_of
 from tcjit.mapping.nest.merge_dims import fix_dim
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
 from tcjit.mapping.nest.operands import Operand, operands

@@ -12,7 +12,7 @@ from itertools import product
 from math import prod
 
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.mapping.nest.cost import LINE, Core
+from tcjit.mapping.machine import LINE, Core
 from tcjit.mapping.nest.nest import Leaf, Nest, Prefetch
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.statement import FlatAccess, FlatStatement

@@ -21,7 +21,7 @@ from tcjit.grammar.walk import factors, rebuild, walk
 from tcjit.mapping.assignment import Assignment, DynamicRanges, Temporaries, to_statement
 from tcjit.mapping.cases import joined
 from tcjit.mapping.isl import context, points, sizes_in
-from tcjit.mapping.nest.cost import LINE, Core
+from tcjit.mapping.machine import LINE, Core
 from tcjit.mapping.nest.nest import Nest
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.plan_nest import Plan
@@ -51,8 +51,7 @@ class Staging:
 def unstageable(a: Assignment, plan: Plan, tensors: Mapping[str, Storage]) -> frozenset[Expr]:
     """Of the operands that the plan wants staged the values of those that cannot be."""
     wanted = [plan.operands[number] for number in sorted(plan.estimate.staged)]
-    extents = {name: upper - lower for name, lower, upper in a.bounds}
-    return frozenset(one.value for one in wanted if not (one.is_copyable(extents) and _stays_inside(a, one.value, tensors)))
+    return frozenset(one.value for one in wanted if not (one.is_copyable(a.extents) and _stays_inside(a, one.value, tensors)))
 
 
 def stage_operands(
@@ -65,7 +64,7 @@ def stage_operands(
     strips: list[Strip] = []
     tile = [(dim, leaf.tile(dim, core.lanes)) for dim in (*(row for row, _ in leaf.rows), leaf.lane)]
     for dim, size in tile:
-        extent = next((upper - lower for name, lower, upper in a.bounds if name == dim), 0)
+        extent = a.extents.get(dim, 0)
         panels = [operand for operand in staged if dim in operand.dims and not _row_term(operand, leaf.lane, a)]
         if dim != leaf.lane and any(operand.single is None and operand.is_contiguous(dim) for operand in panels):
             size *= -(-ROW_BLOCK // size)
@@ -81,18 +80,16 @@ def stage_operands(
             value = strip.rewritten(value)
         if value in reads:
             continue
-        bounds = {name: (lower, upper) for name, lower, upper in a.bounds}
         row_term = _row_term(operand, leaf.lane, a)
         dims = _order(a, value, strips, [dim for dim, _ in tile], plan.nest, merged, row_term)
-        shape = [bounds[dim][1] - bounds[dim][0] for dim in dims]
-        open_extents = tuple(plus(a.dynamic[dim][1], -bounds[dim][0]) if dim in a.dynamic else None for dim in dims)
+        shape = [a.ranges[dim][1] - a.ranges[dim][0] for dim in dims]
+        open_extents = tuple(plus(a.dynamic[dim][1], -a.ranges[dim][0]) if dim in a.dynamic else None for dim in dims)
         if row_term and row_term not in a.dynamic:
             shape[-1] += _padding(shape[-1], prod(rows for _, rows in leaf.rows), core)
-        open_extents = open_extents if any(open_extents) else ()
         copy = temporaries.add(a.source, f"{operand.flats[0].tensor}_staged", a.value.dtype, shape, open_extents)
-        subscripts = tuple(plus(Index(dim, dtype="int64"), -bounds[dim][0]) for dim in dims)
+        subscripts = tuple(plus(Index(dim, dtype="int64"), -a.ranges[dim][0]) for dim in dims)
         moving: DynamicRanges = {dim: limits for dim, limits in a.dynamic.items() if dim in dims}
-        boxes = [(tuple((dim, *bounds[dim]) for dim in _loops(operand, dims, strips)), moving)]
+        boxes = [(tuple((dim, *a.ranges[dim]) for dim in _loops(operand, dims, strips)), moving)]
         for strip in strips:
             boxes = [part for box in boxes for part in strip.parts(*box)]
         outer = a.outer if a.outer and set(a.outer.dims) <= set(dims) else None

@@ -16,7 +16,7 @@ import islpy as isl
 
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Expr
-from tcjit.mapping.isl import images, points
+from tcjit.mapping.isl import has, images, points
 
 DIM = isl.dim_type
 AnyPlace = TypeVar("AnyPlace")
@@ -320,9 +320,9 @@ def _linear(tensor: str, value: isl.PwAff, dims: tuple[str, ...], domain: isl.Se
     if len(pieces) != 1:
         raise MappingError(f"an access to {tensor} is in pieces")
     aff = pieces[0][1]
-    if not aff.get_denominator_val().is_one() or any(not aff.get_coefficient_val(DIM.div, at).is_zero() for at in range(aff.dim(DIM.div))):
+    if not aff.get_denominator_val().is_one() or has(aff, DIM.div):
         raise MappingError(f"an access to {tensor} divides an index")
-    if any(not aff.get_coefficient_val(DIM.param, at).is_zero() for at in range(aff.dim(DIM.param))):
+    if has(aff, DIM.param):
         raise MappingError(f"an access to {tensor} begins at a dynamic size")
     form = {dim: step for at, dim in enumerate(dims) if (step := aff.get_coefficient_val(DIM.in_, at).to_python())}
     return form, aff.get_constant_val().to_python()

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from math import prod
 
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.mapping.nest.cost import LATE_LINES, LINE, Core
+from tcjit.mapping.machine import LINE, Core
+from tcjit.mapping.nest.cost import LATE_LINES
 from tcjit.mapping.nest.nest import Nest
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.statement import FlatStatement

@@ -40,8 +40,5 @@ def result_orders(a: Assignment, s: FlatStatement, lanes: frozenset[str]) -> Ite
 def _part(s: FlatStatement, read: FlatAccess, outer: str, inner: str) -> bool:
     """Whether two dimensions are one to an access, and two to the result."""
     extent = s.extent(inner)
-    return extent > 1 and s.extent(outer) > 1 and _merges(read, outer, inner, extent) and not _merges(s.write, outer, inner, extent)
-
-
-def _merges(flat: FlatAccess, outer: str, inner: str, extent: int) -> bool:
-    return flat.stride(outer) == extent * flat.stride(inner)
+    several = extent > 1 and s.extent(outer) > 1
+    return several and read.walks_as_one(outer, inner, extent) and not s.write.walks_as_one(outer, inner, extent)

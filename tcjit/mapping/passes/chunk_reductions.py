@@ -17,8 +17,7 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names, number
 from tcjit.grammar.walk import with_index
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
-from tcjit.mapping.machine import Device, Machine
-from tcjit.mapping.nest.cost import LINE
+from tcjit.mapping.machine import LINE, Device, Machine
 from tcjit.mapping.operations import CALL, operations
 from tcjit.mapping.options import Options
 from tcjit.mapping.plan_chunks import product_chunks, product_sides

@@ -11,9 +11,9 @@ from dataclasses import replace
 from math import prod
 
 from tcjit.grammar.arithmetic import index, total
-from tcjit.grammar.ast import Access, Expr, Index
+from tcjit.grammar.ast import Access, Index
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import rebuild, with_index
+from tcjit.grammar.walk import with_accesses, with_index
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
 from tcjit.mapping.storage import fresh
 
@@ -24,7 +24,7 @@ def combine_in_blocks(before: Assignments) -> Assignments:
     """The program with a copy of such results for each chunk, and the assignments that use them cut into the same chunks."""
     combined = [a for a in before.assignments if _combines(a)]
     counts = {a.terms[0][2] for a in combined}
-    unchanged = replace(before, replaced=tuple((a,) for a in before.assignments))
+    unchanged = before.with_parts((a,) for a in before.assignments)
     if len(counts) != 1 or any(a.dynamic or a.outer for a in before.assignments):
         return unchanged
     (count,) = counts
@@ -38,8 +38,7 @@ def combine_in_blocks(before: Assignments) -> Assignments:
         source = next(a.source for a in before.assignments if a.tensor == name)
         copies[name] = temporaries.add(source, f"{name}_each", storage.dtype, (count, *storage.shape)).name
     cut = {a.tensor for a in before.assignments if a.tensor not in copies and not a.reduction and a.inputs & copies.keys()}
-    made = tuple(_by_chunks(a, copies, cut, count, temporaries) for a in before.assignments)
-    return replace(before, assignments=made, temporaries=tuple(temporaries.added), replaced=tuple((a,) for a in made))
+    return before.with_parts([(_by_chunks(a, copies, cut, count, temporaries),) for a in before.assignments], temporaries)
 
 
 def _combines(a: Assignment) -> bool:
@@ -51,7 +50,7 @@ def _combines(a: Assignment) -> bool:
 
 def _small(before: Assignments, wanted: set[str], count: int) -> set[str]:
     """Those of some results, and what is computed from them element by element, of which every user has chunks."""
-    storages = {storage.name: storage for storage in before.tensors}
+    storages = before.storages
     found = {t for t in wanted if storages[t].role == "temporary" and prod(storages[t].shape) * count * count <= MOST}
 
     def pointwise(a: Assignment) -> bool:
@@ -104,22 +103,21 @@ def _by_chunks(a: Assignment, copies: dict[str, str], cut: set[str], count: int,
     name = a.bounds[0][0] if chunked else fresh("chunk", {bound[0] for bound in a.bounds} | set(temporaries.tensors))
     chunk = Index(name, dtype="int64")
 
-    def of_chunk(value: Expr) -> Expr:
-        if isinstance(value, Access) and value.tensor in copies:
-            return replace(value, tensor=copies[value.tensor], subscripts=(chunk, *value.subscripts))
-        return rebuild(value, of_chunk)
+    def of_chunk(access: Access) -> Access:
+        tensor = copies.get(access.tensor)
+        return replace(access, tensor=tensor, subscripts=(chunk, *access.subscripts)) if tensor else access
 
     if chunked:
-        return replace(a, value=of_chunk(a.value), fuse_outer_only=False)
+        return replace(a, value=with_accesses(a.value, of_chunk), fuse_outer_only=False)
     if a.tensor in copies:
         bounds = ((name, 0, count), *a.bounds)
-        return replace(a, tensor=copies[a.tensor], subscripts=(chunk, *a.subscripts), value=of_chunk(a.value), bounds=bounds)
+        return replace(a, tensor=copies[a.tensor], subscripts=(chunk, *a.subscripts), value=with_accesses(a.value, of_chunk), bounds=bounds)
     dim = _cut(a, count, read)
     assert dim is not None  # or its operands had no copies
-    size = next(upper for one, _, upper in a.bounds if one == dim) // count
+    size = a.ranges[dim][1] // count
     moved = total([(size, chunk), (1, index(dim))])
     small = {one for access in a.reads if access.tensor in copies for sub in access.subscripts for one in names(sub)}
     ordered = sorted(a.bounds, key=lambda bound: bound[0] not in small)  # what a block has of the copies comes from outer loops
     bounds = ((name, 0, count), *((one, lower, size if one == dim else upper) for one, lower, upper in ordered))
     subscripts = tuple(with_index(sub, dim, moved) for sub in a.subscripts)
-    return replace(a, subscripts=subscripts, value=of_chunk(with_index(a.value, dim, moved)), bounds=bounds)
+    return replace(a, subscripts=subscripts, value=with_accesses(with_index(a.value, dim, moved), of_chunk), bounds=bounds)

@@ -93,8 +93,7 @@ class _Contraction:
         self.a = a
         self.factors = tuple(wide_factors(a.value))
         self.all = frozenset(range(len(self.factors)))
-        self.extents = {name: upper - lower for name, lower, upper in a.bounds}
-        self.moves = tuple(frozenset(names(factor)) & set(self.extents) for factor in self.factors)
+        self.moves = tuple(frozenset(names(factor)) & set(a.dims) for factor in self.factors)
 
     def dims(self, factors: Factors) -> frozenset[str]:
         """Those that factors move with."""
@@ -106,7 +105,7 @@ class _Contraction:
         return self.dims(factors) & others
 
     def volume(self, dims: frozenset[str]) -> int:
-        return prod(self.extents[dim] for dim in dims)
+        return prod(self.a.extents[dim] for dim in dims)
 
     def at_once(self, factors: Factors) -> int:
         """Multiply-adds of the sum of a product of so many factors."""

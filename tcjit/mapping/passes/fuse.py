@@ -16,10 +16,9 @@ import islpy as isl
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Index
 from tcjit.mapping.dependences import Dependences
-from tcjit.mapping.group import Group
 from tcjit.mapping.isl import maps
 from tcjit.mapping.options import Options
-from tcjit.mapping.scop import Scop, ScopStatement
+from tcjit.mapping.scop import Group, Scop, ScopStatement
 from tcjit.mapping.strides import accesses, fits_block, involves, stride
 from tcjit.mapping.tree import filters, insert_band, insert_sequence
 

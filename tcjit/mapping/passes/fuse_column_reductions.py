@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import prod
 
 from tcjit.grammar.ast import Access, Index
@@ -17,9 +16,9 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.strip_mine import strip_mine, strip_mined
-from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.passes.chunk_reductions import CPU_CHUNKS, Chunks, equal_chunks, partial_results
 from tcjit.mapping.passes.schedule_rows import FULL, OPERATORS, has_row_form
+from tcjit.mapping.scop import OuterLoops
 from tcjit.mapping.storage import Storage
 
 WORTH = 1 << 17  # elements of a matrix from which threads share its rows
@@ -40,15 +39,13 @@ def fuse_column_reductions(before: Assignments, machine: Machine) -> Assignments
             continue
         replaced += found.parts(number, temporaries)
         number += 1
-    assignments = tuple(new for part in replaced for new in part)
-    return replace(before, assignments=assignments, temporaries=tuple(temporaries.added), replaced=tuple(replaced))
+    return before.with_parts(replaced, temporaries)
 
 
 def _runs(before: Assignments, first: int, machine: Machine) -> Iterator[_SharedRows]:
     """What could share chunks, from an assignment on."""
-    tensors = {storage.name: storage for storage in before.tensors}
     for access in before.assignments[first].reads:
-        storage = tensors[access.tensor]
+        storage = before.storages[access.tensor]
         if len(storage.shape) > 1 and storage.elements >= WORTH and not any(storage.dynamic_extents):
             for rows in range(1, len(storage.shape)):
                 run = _SharedRows(before, first, storage, rows, machine)
@@ -87,10 +84,6 @@ class _SharedRows:
             else:
                 others.append(a)
 
-    @cached_property
-    def tensors(self) -> dict[str, Storage]:
-        return {storage.name: storage for storage in self.before.tensors}
-
     @property
     def fits(self) -> bool:
         """Whether the matrix has chunks enough, and rows of neighbours that are worth vectors."""
@@ -114,7 +107,7 @@ class _SharedRows:
 
     def joined(self, at: int, others: list[Assignment]) -> bool:
         """Whether an assignment has joined the run."""
-        a, tensors = self.before.assignments[at], self.tensors
+        a, tensors = self.before.assignments[at], self.before.storages
         if not has_row_form(a, [a.element, *a.reads], lambda name: tensors[name].dtype):
             return False
         if a.final or a.outer or a.empty or a.dynamic or a.constraints or not a.reads:
@@ -123,8 +116,7 @@ class _SharedRows:
             return False
         found = {self.dim(access) for access in a.reads if access.tensor in self.alike | {*self.axes}}
         dim = found.pop() if len(found) == 1 else None
-        ranges = {name: (lower, upper) for name, lower, upper in a.bounds}
-        if dim is None or ranges.get(dim) != (0, self.matrix.shape[self.axis]):
+        if dim is None or a.ranges.get(dim) != (0, self.matrix.shape[self.axis]):
             return False
         matrices = [access for access in a.reads if access.tensor in self.alike]
         if not all(self.over_matrix(a, access) for access in matrices):
@@ -148,7 +140,7 @@ class _SharedRows:
 
     def sum_fits(self, a: Assignment) -> bool:
         """Whether the results of a reduction are one row, in the order of the matrix."""
-        storage = self.tensors[a.tensor]
+        storage = self.before.storages[a.tensor]
         names = tuple(sub.name for sub in a.subscripts if isinstance(sub, Index))
         access = next(access for access in a.reads if access.tensor in self.alike)
         own = tuple(sub.name for sub in access.subscripts[self.rows :] if isinstance(sub, Index))
@@ -162,8 +154,7 @@ class _SharedRows:
     def over_matrix(self, a: Assignment, access: Access) -> bool:
         """Whether an assignment runs once for each element of the matrix, in its order."""
         names = [sub.name for sub in access.subscripts if isinstance(sub, Index)]
-        bounds = {name: (lower, upper) for name, lower, upper in a.bounds}
-        whole = all(bounds.get(name) == (0, extent) for name, extent in zip(names, self.matrix.shape))
+        whole = all(a.ranges.get(name) == (0, extent) for name, extent in zip(names, self.matrix.shape))
         return whole and len(names) == len(access.subscripts) and sorted(names) == sorted(a.dims)
 
     def terms(self, a: Assignment, access: Access) -> set[int]:

@@ -21,7 +21,7 @@ from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.strip_mine import strip_mine, strip_mined
-from tcjit.mapping.outer_loops import OuterLoops
+from tcjit.mapping.scop import OuterLoops
 from tcjit.mapping.storage import Storage
 
 REUSE = 32  # results that use an element of an operand in one iteration, at least, or as many as in all of them: register tiles need them
@@ -42,7 +42,7 @@ def fuse_outer_loops(before: Assignments, machine: Machine) -> Assignments:
             assignments.append(before.assignments[first])
         number += bool(fused)
         first = len(assignments)
-    return replace(before, assignments=tuple(assignments), replaced=tuple((new,) for new in assignments))
+    return before.with_parts((new,) for new in assignments)
 
 
 def _under(a: Assignment, number: int, loops: Sequence[tuple[str, int]]) -> Assignment:
@@ -166,7 +166,7 @@ class _Fusion:
 
     def __init__(self, before: Assignments, machine: Machine) -> None:
         self.machine, self.program = machine, before.assignments
-        self.tensors = {storage.name: storage for storage in before.tensors}
+        self.tensors = before.storages
         self.uses = [_Uses(a) for a in self.program]
         self.users: dict[str, list[int]] = {}  # of each tensor, in order
         for position, uses in enumerate(self.uses):

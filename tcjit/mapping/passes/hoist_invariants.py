@@ -13,12 +13,11 @@ from dataclasses import replace
 from math import prod
 
 from tcjit.grammar.affine import affine, guarded_accesses
-from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
-from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.ast import Access, Binary, Cast, Expr, Index, Select
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, factors, rebuild, walk, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
-from tcjit.mapping.operations import operations
+from tcjit.mapping.operations import may_fail, operations
 
 TYPES = ("float32", "float64")  # of what is hoisted: integers are parts of dot products, halves are widened first
 GATHER = 8  # the same of a read at a subscript that is data, which is checked; and no nest has it as an operand
@@ -51,8 +50,6 @@ class _Hoisting:
         self.a, self.values, self.temporaries, self.cpu = a, values, temporaries, cpu
         self.worth = WORTH_HOISTING if cpu else WORTH_LAUNCH
         self.converted = set(map(id, converted))
-        self.extents = {name: upper - lower for name, lower, upper in a.bounds}
-        self.points = prod(self.extents.values())
         last = a.subscripts[-1] if a.subscripts and not a.reduction else None
         self.inner = frozenset(names(last)) if last is not None else frozenset()
         self.made: list[Assignment] = []
@@ -75,11 +72,11 @@ class _Hoisting:
     def is_invariant(self, value: Expr, guarded: bool) -> bool:
         """Whether a value is worth a temporary, and may be computed for all values of its indices."""
         dims = self.dims(value)
-        count = prod(self.extents[dim] for dim in dims)
-        if not dims or self.points < USES * count:
+        count = prod(self.a.extents[dim] for dim in dims)
+        if not dims or self.a.points < USES * count:
             return False
         if id(value) in self.converted:
-            return self.points >= WORTH_NARROW * count
+            return self.a.points >= WORTH_NARROW * count
         accesses = [part for part in walk(value) if isinstance(part, Access)]
         gathered = sum(any(affine(sub, self.values) is None for sub in access.subscripts) for access in accesses)
         work = operations(value) + GATHER * gathered
@@ -87,7 +84,7 @@ class _Hoisting:
             return False
         if not gathered and all(isinstance(factor, Access) for factor in factors(value)):
             return False  # products of elements are computed where they are packed
-        if work * (self.points - count) < max(self.worth, TRAFFIC * count):
+        if work * (self.a.points - count) < max(self.worth, TRAFFIC * count):
             return False
         if not self.a.reduction and (work < WORTH_LOAD or not self.inner & dims):
             return False
@@ -97,33 +94,28 @@ class _Hoisting:
             return False
         if len(accesses) != len(list(guarded_accesses(value))) or any(guards for _, guards in guarded_accesses(value)):
             return False
-        return not _may_fail(value)
+        return not may_fail(value, gathers=False)
 
     def dims(self, value: Expr) -> frozenset[str]:
         """The dimensions that a value depends on; long sums are asked for those of all their parts."""
         known = self.known.get(id(value))
         if known is None:
-            own = frozenset([value.name]) & self.extents.keys() if isinstance(value, Index) else frozenset[str]()
+            own = frozenset([value.name]) & self.a.extents.keys() if isinstance(value, Index) else frozenset[str]()
             known = self.known[id(value)] = own.union(*map(self.dims, children(value)))
         return known
 
     def stored(self, value: Expr) -> Expr:
         """The element that holds an invariant: one of its own, or that of the same with other indices of the same ranges."""
-        ranges = {name: (lower, upper) for name, lower, upper in self.a.bounds}
-        dims = tuple(name for name in names(value) if name in ranges)
+        dims = tuple(name for name in names(value) if name in self.a.ranges)
         for copy in self.made:
             own = tuple(name for name, _, _ in copy.bounds)
-            same = len(own) == len(dims) and all(self.range(one) == self.range(other) for one, other in zip(own, dims, strict=True))
+            same = len(own) == len(dims) and all(self.a.span(one) == self.a.span(other) for one, other in zip(own, dims, strict=True))
             if same and with_names(copy.value, dict(zip(own, dims, strict=True))) == value:
                 return Access(copy.tensor, tuple(Index(name, dtype="int64") for name in dims), dtype=value.dtype)
-        bounds = tuple((name, *ranges[name]) for name in dims)
+        bounds = tuple((name, *self.a.ranges[name]) for name in dims)
         narrow = [f"{access.tensor}_narrow" for access, _ in guarded_accesses(value) if id(value) in self.converted]
         self.made.append(self.temporaries.stored(self.a, narrow[0] if narrow else f"{self.a.tensor}_invariant", value, bounds))
         return self.made[-1].element
-
-    def range(self, dim: str) -> object:
-        """The values of a dimension, for one size and for all of them."""
-        return next(limits for name, *limits in self.a.bounds if name == dim), self.a.dynamic.get(dim)
 
 
 def _converted(a: Assignment) -> list[Expr]:
@@ -133,11 +125,3 @@ def _converted(a: Assignment) -> list[Expr]:
     if a.operator != "+=" or a.dynamic or product is a.value or not halves:
         return []
     return [operand for operand in children(product) if isinstance(operand, Cast)]
-
-
-def _may_fail(value: Expr) -> bool:
-    """Whether a value divides integers by what may be zero."""
-    return any(
-        isinstance(part, Binary) and part.op in "/%" and DTYPES[part.dtype].kind != "float" and not isinstance(part.right, Const)
-        for part in walk(value)
-    )

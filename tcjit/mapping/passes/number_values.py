@@ -43,8 +43,7 @@ def number_values(before: Assignments) -> Assignments:
     while (found := _repeated([parts[-1] for parts in program])) is not None:
         first, uses = found
         program = _stored(program, first, uses, temporaries)
-    made = tuple(a for parts in program for a in parts)
-    return replace(before, assignments=made, temporaries=tuple(temporaries.added), replaced=tuple(program))
+    return before.with_parts(program, temporaries)
 
 
 def _repeated(program: list[Assignment]) -> tuple[_NumberedValue, set[int]] | None:
@@ -102,8 +101,7 @@ def _costly(a: Assignment) -> Iterator[Expr]:
 
 
 def _ranges(a: Assignment, dims: tuple[str, ...]) -> list[tuple[int, int]]:
-    ranges = {name: (lower, upper) for name, lower, upper in a.bounds}
-    return [ranges[name] for name in dims]
+    return [a.ranges[name] for name in dims]
 
 
 def _row_bytes(one: Assignment, first: _NumberedValue, other: Assignment, dims: tuple[str, ...]) -> int:

@@ -18,17 +18,15 @@ from tcjit.grammar.ast import Access, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import rebuild
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
-from tcjit.mapping.machine import Machine
+from tcjit.mapping.machine import LINE, MOVES, Machine
 from tcjit.mapping.operations import operations
-from tcjit.mapping.outer_loops import OuterLoops
+from tcjit.mapping.scop import OuterLoops
 from tcjit.mapping.storage import Storage, fresh
 from tcjit.mapping.strides import affine_form
 
 ITERATIONS = 4  # blocks for each thread at least
 GAIN = 2  # times what is computed again must take what is saved, at least
-MOVES = 3  # of an element between caches: its place is read before it is written, then it is read
 SHARE = 4  # of the last cache one part at least: what it holds with ease is passed on fast enough
-LINE = 64  # bytes of a line of a cache
 
 
 def overlap_tiles(before: Assignments, machine: Machine) -> Assignments:
@@ -41,8 +39,7 @@ def overlap_tiles(before: Assignments, machine: Machine) -> Assignments:
         run = _longest(before, first, machine)
         replaced += _Tiling(before, run, number, temporaries).parts() if run else [(program[first],)]
         number += 1
-    assignments = tuple(new for part in replaced for new in part)
-    return replace(before, assignments=assignments, temporaries=tuple(temporaries.added), replaced=tuple(replaced))
+    return before.with_parts(replaced, temporaries)
 
 
 @dataclass(frozen=True)
@@ -82,12 +79,10 @@ def _may_join(before: Assignments, program: Sequence[Assignment]) -> bool:
         return False
     if sum(other.tensor == a.tensor for other in before.assignments) > 1:
         return False
-    reads = a.reads
-    earlier = {access.tensor for other in others for access in other.reads}
     written = {other.tensor for other in others}
-    distances = [_distance(before, a, access) for access in reads if access.tensor in written]
-    joined = not others or any(access.tensor in written for access in reads)
-    return joined and a.tensor not in earlier | {access.tensor for access in reads} and None not in distances
+    distances = [_distance(before, a, access) for access in a.reads if access.tensor in written]
+    joined = not others or not written.isdisjoint(a.inputs)
+    return joined and not any(a.tensor in other.inputs for other in program) and None not in distances
 
 
 def _distance(before: Assignments, a: Assignment, access: Access) -> int | None:
@@ -100,13 +95,12 @@ def _distance(before: Assignments, a: Assignment, access: Access) -> int | None:
 def _sized(before: Assignments, program: tuple[Assignment, ...], machine: Machine) -> _TiledRun | None:
     """Assignments over blocks, where these pay: of tensors that leave the caches, in half of a core's cache, or else in all of it, with
     little that they compute for their neighbours as well."""
-    tensors = {storage.name: storage for storage in before.tensors}
+    tensors = before.storages
     written = {a.tensor for a in program}  # nothing else writes these
-    outside = {access.tensor for a in before.assignments if a.tensor not in written for access in a.reads}
+    outside = {tensor for a in before.assignments if a.tensor not in written for tensor in a.inputs}
     stored = {a.tensor for a in program if tensors[a.tensor].role != "temporary" or a.tensor in outside}
-    reads = {a.tensor: a.reads for a in program}
-    handed = {access.tensor for a in program for access in reads[a.tensor]} & {a.tensor for a in program}
-    distances = {_distance(before, a, access) for a in program for access in reads[a.tensor] if access.tensor in handed}
+    handed = {tensor for a in program for tensor in a.inputs} & written
+    distances = {_distance(before, a, access) for a in program for access in a.reads if access.tensor in handed}
     if not distances - {0} or program[-1].tensor not in stored:
         return None
     bytes_handed = sum(tensors[name].elements * DTYPES[tensors[name].dtype].bytes for name in handed - stored)
@@ -116,7 +110,7 @@ def _sized(before: Assignments, program: tuple[Assignment, ...], machine: Machin
     for a in reversed(program):
         own = [(0, 0)] if a.tensor in stored else []
         least, beyond = around[a.tensor] = _hull([*own, *([around[a.tensor]] if a.tensor in around else [])])
-        for access in reads[a.tensor]:
+        for access in a.reads:
             if access.tensor in handed:
                 distance = _distance(before, a, access)
                 assert distance is not None
@@ -124,12 +118,12 @@ def _sized(before: Assignments, program: tuple[Assignment, ...], machine: Machin
                 around[access.tensor] = _hull([reach, *([around[access.tensor]] if access.tensor in around else [])])
     more = {name: beyond - least for name, (least, beyond) in around.items()}
     row_bytes = {name: prod(tensors[name].shape[1:]) * DTYPES[tensors[name].dtype].bytes for name in handed}
-    extent, costs = max(upper for a in program for name, _, upper in a.bounds if name == _row(a)), machine.costs
+    extent, costs = max(a.ranges[_row(a)][1] for a in program), machine.costs
     rate = costs.l3_load if bytes_handed <= machine.shared_bytes else costs.memory_read / machine.threads / costs.frequency
     saved = MOVES * bytes_handed / rate  # cycles of a core
     again = 0.0
     for a in (a for a in program if a.tensor in handed):
-        outer = {access.tensor for access in reads[a.tensor]} - handed
+        outer = a.inputs - handed
         read = sum(prod(tensors[name].shape[1:]) * DTYPES[tensors[name].dtype].bytes for name in outer) / rate
         again += more[a.tensor] * max(read, _row_cycles(a, tensors[a.tensor], machine))
     for budget in (machine.cache_bytes // 2, machine.cache_bytes):
@@ -168,9 +162,8 @@ class _Tiling:
     tiles: dict[str, Storage] = field(default_factory=dict)
 
     def parts(self) -> list[tuple[Assignment, ...]]:
-        handed = {access.tensor for a in self.run.program for access in a.reads}
-        extents = [upper for a in self.run.program for name, _, upper in a.bounds if name == _row(a)]
-        blocks = -(-max(extents) // self.run.rows)
+        handed = {tensor for a in self.run.program for tensor in a.inputs}
+        blocks = -(-max(a.ranges[_row(a)][1] for a in self.run.program) // self.run.rows)
         parts: list[tuple[Assignment, ...]] = []
         for a in self.run.program:
             own = (0, self.run.rows)
@@ -192,13 +185,12 @@ class _Tiling:
         return parts
 
     def is_read_elsewhere(self, tensor: str) -> bool:
-        others = [a for a in self.before.assignments if a not in self.run.program]
-        return any(access.tensor == tensor for a in others for access in a.reads)
+        return any(tensor in a.inputs for a in self.before.assignments if a not in self.run.program)
 
     def over_blocks(self, a: Assignment, blocks: int, rows: tuple[int, int], tile: Storage | None) -> Assignment:
         """An assignment to some rows of each block, counted from its first one, in a tile or in their places."""
         row, (least, beyond) = _row(a), rows
-        extent = next(upper for name, _, upper in a.bounds if name == row)
+        extent = a.ranges[row][1]
         block = fresh(f"{row}_block", [name for name, _, _ in a.bounds])
         place = total([(self.run.rows, index(block)), (1, index(row))], least)
         value = self.in_tiles(a, place, block, least)

@@ -26,10 +26,10 @@ from tcjit.mapping.assignment import Assignment, Assignments, DynamicRanges, Tem
 from tcjit.mapping.isl import context, points, sizes_in
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.narrow_factors import is_narrow_product, with_conditions_inside, without_conditions
-from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.passes.expand_operands import LONG
 from tcjit.mapping.plan_chunks import product_sides
 from tcjit.mapping.reduction import identity, is_plain_product, is_product
+from tcjit.mapping.scop import OuterLoops
 from tcjit.mapping.storage import Bounds, Storage
 from tcjit.mapping.strides import affine_form
 

@@ -69,8 +69,7 @@ def _picked(before: Assignments, a: Assignment, temporaries: Temporaries) -> Equ
 def _verify_chunks(before: Assignments, a: Assignment, parts: tuple[Assignment, ...], temporaries: Temporaries) -> None:
     """Prove that partial results have every term once, and are combined."""
     whole = replace(before, assignments=(a,))
-    chunks = replace(whole, assignments=parts, temporaries=tuple(temporaries.added), replaced=(parts,))
-    verify_assignments("chunk_reductions", whole, chunks)
+    verify_assignments("chunk_reductions", whole, whole.with_parts([parts], temporaries))
 
 
 def _chunks(a: Assignment, e: Equality, machine: Machine) -> int:
@@ -79,7 +78,7 @@ def _chunks(a: Assignment, e: Equality, machine: Machine) -> int:
     compared = {e.index, *names(_at(a, e))}
     row = prod(upper - lower for name, lower, upper in a.results if name not in compared)
     outer = prod(upper - lower for name, lower, upper in a.results if name in compared and name != e.index)
-    picked = next(upper - lower for name, lower, upper in a.results if name == e.index)
+    picked = a.extents[e.index]
     terms, longest = prod(upper - lower for _, lower, upper in a.terms), max(upper - lower for _, lower, upper in a.terms)
     element, cache = DTYPES[a.value.dtype].bytes, machine.cache_bytes
     streamed = terms * row * element > cache and picked * outer * row * element <= cache // 2
@@ -118,5 +117,4 @@ def _picked_again(before: Assignments, a: Assignment, prove: bool) -> Assignment
 
 def _at(a: Assignment, e: Equality) -> Expr:
     """What the index is compared with: outside its range where a condition before that does not hold."""
-    lower = next(least for name, least, _ in a.bounds if name == e.index)
-    return where(e.before, e.value, Const(lower - 1, dtype="int64"))
+    return where(e.before, e.value, Const(a.ranges[e.index][0] - 1, dtype="int64"))

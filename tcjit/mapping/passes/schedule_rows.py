@@ -13,14 +13,16 @@ import islpy as isl
 
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.arithmetic import index, total
-from tcjit.grammar.ast import Access, Binary, Expr, Index
+from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.walk import rebuild, walk
+from tcjit.grammar.walk import walk, with_names
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.marks import Parallel, RowPass, Tile, TileLoops
+from tcjit.mapping.operations import divides_integers
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.parallelise import cost_of_point, worth_threads
 from tcjit.mapping.scop import Scop, ScopStatement, StatementForm
+from tcjit.mapping.storage import are_digits
 from tcjit.mapping.strides import accesses, affine_form, stride
 from tcjit.mapping.tree import filters, insert_band, insert_mark, insert_sequence
 
@@ -130,13 +132,9 @@ def has_row_form(s: StatementForm, used: Sequence[Access], dtype: Callable[[str]
     for part in walk(s.value):
         if isinstance(part, Access) and any(_reads(sub) for sub in part.subscripts):
             return False
-        if id(part) not in inside and (part.dtype not in (*TYPES, "bool") or _may_fail(part)):
+        if id(part) not in inside and (part.dtype not in (*TYPES, "bool") or divides_integers(part)):
             return False
     return not any(map(_reads, s.subscripts))
-
-
-def _may_fail(part: Expr) -> bool:
-    return isinstance(part, Binary) and part.op in ("/", "%") and not part.dtype.startswith(("float", "bfloat"))
 
 
 def _reads(subscript: Expr) -> bool:
@@ -275,32 +273,21 @@ class _Growing:
         for sub in subscripts:
             form = affine_form(sub, self.scop.values)
             names = {part.name for part in walk(sub) if isinstance(part, Index)}
-            if names and (form is None or named & names or not self.is_numeral(form[0])):
+            terms = [(factor, self.extents[name]) for name, factor in form[0].items()] if form else []
+            if names and (not terms or named & names or not are_digits(terms)):
                 return False
             named |= names
         return named in (set(self.rows), {*self.rows, *self.columns})
 
-    def is_numeral(self, factors: Mapping[str, int]) -> bool:
-        """Whether a sum of dimensions is another number at each of their points: they are its digits."""
-        reach = 0
-        for factor, extent in sorted((factor, self.extents[name]) for name, factor in factors.items()):
-            if factor <= reach:
-                return False
-            reach += factor * (extent - 1)
-        return True
-
     def renamed(self, access: Access, naming: Naming) -> tuple[Expr, ...]:
         """Subscripts in the dimensions of the group."""
-
-        def renamed(expr: Expr) -> Expr:
-            return index(naming[expr.name]) if isinstance(expr, Index) else rebuild(expr, renamed)
 
         def summed(sub: Expr) -> Expr:
             form = affine_form(sub, self.scop.values)
             terms = sorted((factor, name) for name, factor in form[0].items()) if form else []
             return total([(factor, index(name)) for factor, name in terms], form[1]) if form and len(terms) > 1 else sub
 
-        return tuple(summed(renamed(sub)) for sub in access.subscripts)
+        return tuple(summed(with_names(sub, naming)) for sub in access.subscripts)
 
 
 def _parts(statements: Sequence[ScopStatement], group: _Growing) -> tuple[Part, ...]:

@@ -14,15 +14,15 @@ import islpy as isl
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import affine, isl_name
 from tcjit.grammar.arithmetic import index, plus, total
-from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Index, Size
+from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Size
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import with_indices
 from tcjit.mapping.assignment import Assignment, Assignments, DynamicRanges, Temporaries, rewrite
-from tcjit.mapping.isl import context, images, points
+from tcjit.mapping.isl import context, has, images, points
 from tcjit.mapping.nest.affine_statement import affine_statement
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
 from tcjit.mapping.nest.statement import DIM, AffineStatement, parameter_names, parameters
-from tcjit.mapping.reduction import identity
+from tcjit.mapping.reduction import combined, identity
 
 LEAST = 4  # results along the dimension that pay for a recurrence
 
@@ -85,21 +85,16 @@ def _added(s: AffineStatement, dim: str, step: int) -> tuple[dict[str, int], int
     if not form.is_single_valued() or not form.domain().is_equal(inner):
         return None
     pieces = isl.PwMultiAff.from_map(form).get_pw_aff(0).coalesce().get_pieces()
-    if len(pieces) != 1 or any(_has(pieces[0][1], kind) for kind in (DIM.div, DIM.param)):
+    if len(pieces) != 1 or any(has(pieces[0][1], kind) for kind in (DIM.div, DIM.param)):
         return None
     aff = pieces[0][1]
     coefficients = {name: aff.get_coefficient_val(DIM.in_, n).to_python() for n, name in enumerate(s.outputs)}
     return {name: c for name, c in coefficients.items() if c}, aff.get_constant_val().to_python()
 
 
-def _has(aff: isl.Aff, kind: DIM) -> bool:
-    """Whether a quasi-affine expression has divisions, or parameters."""
-    return any(not aff.get_coefficient_val(kind, n).is_zero() for n in range(aff.dim(kind)))
-
-
 def _first(a: Assignment, s: AffineStatement, dim: str, step: int) -> Assignment | None:
     """The results at one end of a dimension, over the terms that they have; None where these have no affine ends."""
-    bounds, dynamic = {name: (lower, upper) for name, lower, upper in a.bounds}, dict(_without(a, dim))
+    bounds, dynamic = dict(a.ranges), dict(_without(a, dim))
     if dim in a.dynamic and step < 0:
         at = plus(a.dynamic[dim][1], -1)
         dynamic[dim] = at, a.dynamic[dim][1]
@@ -126,7 +121,7 @@ def _first(a: Assignment, s: AffineStatement, dim: str, step: int) -> Assignment
 def _over_sizes(value: isl.PwAff, a: Assignment) -> Expr | None:
     """An expression over dynamic sizes as one of the language; None where it is in pieces."""
     pieces = value.coalesce().get_pieces()
-    if len(pieces) != 1 or _has(pieces[0][1], DIM.div) or not pieces[0][1].get_denominator_val().is_one():
+    if len(pieces) != 1 or has(pieces[0][1], DIM.div) or not pieces[0][1].get_denominator_val().is_one():
         return None
     aff = pieces[0][1]
     sizes = {isl_name(name): name for ends in a.dynamic.values() for end in ends for name in names(end, Size)}
@@ -150,10 +145,10 @@ def _others(a: Assignment, body: Expr, dim: str, step: int, term: tuple[dict[str
     """The other results, each from its neighbour; where that is the next one, the dimension counts backwards."""
     place = total([(term[0].get(isl_name(name), 0), index(name)) for name, _, _ in a.results], term[1])
     neighbour = tuple(plus(sub, -step) if isinstance(sub, Index) and sub.name == dim else sub for sub in a.subscripts)
-    value = _combined(a, Access(a.tensor, neighbour, dtype=a.value.dtype), with_indices(body, {a.terms[0][0]: place}))
+    value = combined(a.operator, Access(a.tensor, neighbour, dtype=a.value.dtype), with_indices(body, {a.terms[0][0]: place}))
     subscripts = a.subscripts
     if step < 0:
-        lower, upper = next((least, end) for name, least, end in a.results if name == dim)
+        lower, upper = a.ranges[dim]
         last = plus(a.dynamic[dim][1], lower - 1) if dim in a.dynamic else Const(lower + upper - 1, dtype="int64")
         mirrored: Expr = Binary("-", last, Index(dim, dtype="int64"), dtype="int64")
         value, subscripts = with_indices(value, {dim: mirrored}), tuple(with_indices(sub, {dim: mirrored}) for sub in subscripts)
@@ -163,9 +158,3 @@ def _others(a: Assignment, body: Expr, dim: str, step: int, term: tuple[dict[str
         dynamic[dim] = plus(a.dynamic[dim][0], 1), a.dynamic[dim][1]
     form = replace(a, operator="=", subscripts=subscripts, value=value, reduction=(), start=None, bounds=bounds)
     return replace(form, scan=dim, dynamic=dynamic)
-
-
-def _combined(a: Assignment, old: Expr, new: Expr) -> Expr:
-    if a.operator in ("+=", "*="):
-        return Binary(a.operator[0], old, new, dtype=a.value.dtype)
-    return Call(a.operator[:3], (old, new), dtype=a.value.dtype)

@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Binary, Expr, Index
-from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.walk import replaced, walk, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
-from tcjit.mapping.operations import CALL, operations
+from tcjit.mapping.operations import CALL, may_fail, operations
 
 MOST_NODES = 256  # of a value: C compilers take long for larger ones
 ROUNDED = ("float16", "bfloat16")
@@ -33,25 +32,14 @@ def substitute_forward(before: Assignments) -> Assignments:
         changed = {other.tensor for other in program[position : readers[0] + 1] if other is not None}
         if reader is not None and not changed & a.inputs and (value := _substituted(a, reader)) is not None:
             program[readers[0]], program[position] = replace(reader, value=value), None
-    parts = tuple(() if a is None else (a,) for a in program)
-    return replace(before, assignments=tuple(a for part in parts for a in part), replaced=parts)
+    return before.with_parts(() if a is None else (a,) for a in program)
 
 
 def _is_candidate(before: Assignments, a: Assignment) -> bool:
-    storage = next(one for one in before.tensors if one.name == a.tensor)
+    storage = before.storages[a.tensor]
     whole = sorted(sub.name for sub in a.subscripts if isinstance(sub, Index)) == sorted(name for name, _, _ in a.bounds)
     typed = storage.dtype == a.value.dtype and storage.dtype not in ROUNDED
     return storage.role == "temporary" and a.is_elementwise and whole and len(a.subscripts) == len(a.bounds) and typed
-
-
-def _may_fail(value: Expr) -> bool:
-    """Whether a value reads where data say, or divides integers."""
-    for part in walk(value):
-        if isinstance(part, Access) and any(isinstance(node, Access) for sub in part.subscripts for node in walk(sub)):
-            return True
-        if isinstance(part, Binary) and part.op in ("/", "%") and DTYPES[part.dtype].kind != "float":
-            return True
-    return False
 
 
 def _substituted(a: Assignment, reader: Assignment) -> Expr | None:
@@ -62,11 +50,11 @@ def _substituted(a: Assignment, reader: Assignment) -> Expr | None:
     if len(set(mentions)) != 1 or (len(mentions) > 1 and operations(a.value) >= CALL):
         return None
     guarded = any(guards for access, guards in guarded_accesses(reader.value) if access == mentions[0])
-    if guarded and _may_fail(a.value):
+    if guarded and may_fail(a.value):
         return None  # an error belongs to all elements, also to those that are not read
     pairs = zip(a.subscripts, mentions[0].subscripts, strict=True)
     names = {own.name: other.name for own, other in pairs if isinstance(own, Index) and isinstance(other, Index)}
-    own, others = ({name: (lower, upper) for name, lower, upper in one.bounds} for one in (a, reader))
+    own, others = a.ranges, reader.ranges
     same = len(names) == len(own) and sorted(names.values()) == sorted(others)
     if not same or any(own[name] != others[other] for name, other in names.items()):
         return None

@@ -14,11 +14,10 @@ from itertools import product
 import islpy as isl
 
 from tcjit.grammar.affine import isl_name
-from tcjit.mapping.group import Group
 from tcjit.mapping.isl import union_set
 from tcjit.mapping.marks import Simd, Tile, TileLoops
 from tcjit.mapping.plan_loops import LoopPlan
-from tcjit.mapping.scop import Scop, ScopStatement
+from tcjit.mapping.scop import Group, Scop, ScopStatement
 from tcjit.mapping.strides import accesses, moves_as_one
 from tcjit.mapping.tree import filters, insert_band, insert_mark, insert_sequence
 

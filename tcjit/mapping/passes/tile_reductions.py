@@ -15,33 +15,31 @@ from math import inf, prod
 import islpy as isl
 
 from tcjit.errors import MappingError
-from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr
+from tcjit.grammar.ast import Access, Cast, Const, Expr
 from tcjit.grammar.walk import walk, with_indices
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.isl import context
-from tcjit.mapping.machine import Machine
+from tcjit.mapping.machine import Core, Machine, core_of
 from tcjit.mapping.nest.affine_statement import affine_statement, with_epilogue
 from tcjit.mapping.nest.convert_operands import Orders, conversions, convert_operands
-from tcjit.mapping.nest.cost import Core, core_of
 from tcjit.mapping.nest.epilogue import Epilogue, epilogue_of
 from tcjit.mapping.nest.form_dot_products import DotProducts, form_dot_products
-from tcjit.mapping.nest.merge_dims import drop_unit_dims, merge, mergeable
+from tcjit.mapping.nest.merge_dims import drop_unit_dims, merge, mergeable, shift_dims
 from tcjit.mapping.nest.plan_nest import Plan, plan_nests
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
-from tcjit.mapping.nest.shift_dims import shift_dims
-from tcjit.mapping.nest.split_divisions import split_divisions
 from tcjit.mapping.nest.split_residues import covers_results, split_residues, verify_split_residues
 from tcjit.mapping.nest.stage_operands import stage_operands, unstageable
 from tcjit.mapping.nest.statement import AffineStatement, FlatStatement
+from tcjit.mapping.nest.strip_mine import split_divisions
 from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.tiled_statement import TiledStatement
 from tcjit.mapping.nest.transpose_results import GAIN, result_orders
 from tcjit.mapping.nest.vector_forms import NARROW, has_lane_form, has_vector_form, is_dot_product
 from tcjit.mapping.options import Options
-from tcjit.mapping.outer_loops import OuterLoops
 from tcjit.mapping.passes.chunk_reductions import chunk_reduction
-from tcjit.mapping.reduction import identity
-from tcjit.mapping.storage import Storage
+from tcjit.mapping.reduction import combined, identity
+from tcjit.mapping.scop import OuterLoops
+from tcjit.mapping.storage import Storage, are_digits
 from tcjit.mapping.strides import stride_in
 from tcjit.mapping.verify_assignments import verify_assignments
 
@@ -75,19 +73,19 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
         tiling = _ReductionTiling(f"T{number}", a, Epilogue(), alone, by_rows, setting)
         if a.operator in EXTREMA and a.value.dtype in NARROW["float32"]:
             try:
-                with temporaries.attempt():
+                with temporaries.trial(keep=True):
                     return tiling.tiled_in_single(temporaries)
             except MappingError as error:
                 return [replace(a, untiled=error.what)]  # nests compute in no half type
         try:
-            with temporaries.attempt():
+            with temporaries.trial(keep=True):
                 return tiling.tiled_in_chunks(temporaries)
         except MappingError:
             pass  # it is not worth chunks, or they are no nests
         longest = epilogue_of(a, program[number + 1 :], program[:number], temporaries.tensors)
         for epilogue in (longest, Epilogue()) if longest.assignments else (longest,):
             try:
-                with temporaries.attempt():
+                with temporaries.trial(keep=True):
                     found = replace(tiling, epilogue=epilogue).tiled(temporaries)
             except _NoNestError as error:
                 reason = error.what
@@ -158,7 +156,7 @@ class _ReductionTiling:
         narrowed = Assignment(a.tensor, a.subscripts, "=", rounded, a.results, a.source, outer=a.outer, dynamic=dynamic)
         tiling = replace(self, a=replace(a, tensor=wide.name, value=value, start=start))
         try:
-            with temporaries.attempt():
+            with temporaries.trial(keep=True):
                 return [*tiling.tiled_in_chunks(temporaries), narrowed]
         except MappingError:
             found = replace(tiling, epilogue=Epilogue((narrowed,), stored=False)).tiled(temporaries)
@@ -174,10 +172,8 @@ class _ReductionTiling:
         if len(parts) == 1:
             raise MappingError("not worth chunks")
         if setting.prove:
-            replaced = tuple(tuple(parts) if old is dots.assignment else (old,) for old in before.assignments)
-            after = tuple(new for part in replaced for new in part)
-            made = replace(before, assignments=after, temporaries=tuple(temporaries.added), replaced=replaced)
-            verify_assignments("chunk_reductions", before, made)
+            replaced = [parts if old is dots.assignment else [old] for old in before.assignments]
+            verify_assignments("chunk_reductions", before, before.with_parts(replaced, temporaries))
         accumulate, *rest = parts
         assignments = [*dots.copies, *self.tiled_sums(dots.sums, temporaries), *replace(self, a=accumulate).tiled(temporaries)]
         for part in rest:
@@ -194,7 +190,7 @@ class _ReductionTiling:
         if prod(upper - lower for _, lower, upper in part.terms) < MANY_CHUNKS:
             return [replace(part, untiled="combines partial results")]
         try:
-            with temporaries.attempt():
+            with temporaries.trial(keep=True):
                 return replace(self, name=f"{self.name}_combined", a=part, alone=True).tiled(temporaries)
         except MappingError as error:
             return [replace(part, untiled=error.what)]
@@ -280,8 +276,7 @@ class _ReductionTiling:
 
     def copying(self, copy: Assignment) -> float:
         """Cycles of a copy."""
-        elements = prod(upper - lower for _, lower, upper in copy.bounds)
-        return self.core.copy_cycles(elements, together=copy.subscripts == copy.reads[0].subscripts)
+        return self.core.copy_cycles(copy.points, together=copy.subscripts == copy.reads[0].subscripts)
 
     def transposed(
         self, a: Assignment, found: _Rewritten, plans: Sequence[Plan], temporaries: Temporaries
@@ -366,11 +361,7 @@ def _of_single_terms(a: Assignment) -> Assignment | None:
     """A reduction whose results have one term each as the assignment that it is."""
     if a.operator == "=" or a.start is None or a.dynamic or a.constraints or any(upper - lower != 1 for _, lower, upper in a.terms):
         return None
-    value = with_indices(a.value, {name: Const(lower, dtype="int64") for name, lower, _ in a.terms})
-    if a.operator in EXTREMA:
-        value = Call(a.operator[:3], (a.start, value), dtype=a.value.dtype)
-    else:
-        value = Binary(a.operator[0], a.start, value, dtype=a.value.dtype)
+    value = combined(a.operator, a.start, with_indices(a.value, {name: Const(lower, dtype="int64") for name, lower, _ in a.terms}))
     return replace(a, operator="=", value=value, bounds=a.results, reduction=(), start=None)
 
 
@@ -443,15 +434,5 @@ def _reuses(s: FlatStatement, near: int) -> bool:
     far = [flat for flat in reads if not rows or prod(map(s.extent, flat.dims)) > near]
     if any(dim not in flat.dims for flat in far for dim in s.outputs):
         return True
-    return any(_overlap(s, flat.estimated().form) for flat in reads)
-
-
-def _overlap(s: FlatStatement, form: Mapping[str, int]) -> bool:
-    """Whether a form takes one value at several points: a window's."""
-    steps = sorted((abs(step), s.extent(dim)) for dim, step in form.items())
-    reach = 0
-    for step, extent in steps:
-        if step <= reach:
-            return True
-        reach += step * (extent - 1)
-    return False
+    # a window's form takes one value at several points
+    return not all(are_digits((step, s.extent(dim)) for dim, step in flat.estimated().form.items()) for flat in reads)

@@ -13,13 +13,12 @@ from support.mapping import AVX512
 from support.nests import CORE, MATMUL, TURNED, assignments, flat, statement
 
 from tcjit.grammar.printer import show
-from tcjit.mapping.costs import Costs
-from tcjit.mapping.machine import Machine
+from tcjit.mapping.machine import Core, Costs, Machine, core_of
 from tcjit.mapping.nest import plan_nest as plan_nest_module
-from tcjit.mapping.nest.cost import Core, Estimate, Shape, TileCosts, core_of, instructions
+from tcjit.mapping.nest.cost import Estimate, Shape, TileCosts, instructions
+from tcjit.mapping.nest.merge_dims import shift_dims
 from tcjit.mapping.nest.operands import operands
 from tcjit.mapping.nest.plan_nest import plan_nest
-from tcjit.mapping.nest.shift_dims import shift_dims
 from tcjit.mapping.nest.statement import FlatStatement
 from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.vector_forms import has_lane_form, has_vector_form

@@ -20,10 +20,9 @@ from tcjit.grammar.dynamic import PREFIX, generalise
 from tcjit.mapping.extract import extract
 from tcjit.mapping.isl import context
 from tcjit.mapping.nest.affine_statement import affine_statement
-from tcjit.mapping.nest.merge_dims import merge, mergeable
+from tcjit.mapping.nest.merge_dims import merge, mergeable, shift_dims
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
 from tcjit.mapping.nest.restrict import restrict
-from tcjit.mapping.nest.shift_dims import shift_dims
 from tcjit.mapping.nest.statement import FlatStatement, parameter_names
 from tcjit.mapping.nest.tile import PointCheck, Tiles, tile, verify_tiles
 from tcjit.mapping.passes.widen import widen

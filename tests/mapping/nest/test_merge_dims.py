@@ -7,8 +7,7 @@ from itertools import permutations
 import pytest
 from support.nests import flat, results_of, terms_of
 
-from tcjit.mapping.nest.merge_dims import drop_unit_dims, merge, mergeable
-from tcjit.mapping.nest.shift_dims import shift_dims
+from tcjit.mapping.nest.merge_dims import drop_unit_dims, merge, mergeable, shift_dims
 from tcjit.mapping.nest.statement import FlatStatement
 
 X = {"X": (2, 3, 4, 5)}

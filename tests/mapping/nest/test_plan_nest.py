@@ -14,12 +14,11 @@ from support.nests import CORE, MATMUL, PROGRAMS, TURNED, Shapes, assignments, f
 from tcjit.errors import MappingError
 from tcjit.grammar.printer import show
 from tcjit.mapping.assignment import Assignment, Temporaries
-from tcjit.mapping.machine import BASELINE, Machine
+from tcjit.mapping.machine import BASELINE, Machine, core_of
 from tcjit.mapping.nest import plan_nest as plan_nest_module
-from tcjit.mapping.nest.cost import core_of
+from tcjit.mapping.nest.merge_dims import shift_dims
 from tcjit.mapping.nest.nest import Leaf, Loop, Prefetch
 from tcjit.mapping.nest.plan_nest import Plan, plan_nest, plan_nests
-from tcjit.mapping.nest.shift_dims import shift_dims
 from tcjit.mapping.nest.split_residues import split_residues
 from tcjit.mapping.nest.stage_operands import stage_operands
 from tcjit.mapping.nest.statement import FlatStatement

@@ -11,7 +11,7 @@ import pytest
 from support.mapping import AVX512
 from support.nests import Shapes, flat
 
-from tcjit.mapping.nest.cost import core_of
+from tcjit.mapping.machine import core_of
 from tcjit.mapping.nest.nest import Leaf, Prefetch
 from tcjit.mapping.nest.plan_nest import plan_nest
 from tcjit.mapping.nest.prefetch import lines_of_step

@@ -1,6 +1,6 @@
 """Dimensions that are divided by constants: what they are split into.
 
-Modules: mapping.nest.split_divisions
+Modules: mapping.nest.strip_mine
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from support.mapping import program
 
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.extract import extract
-from tcjit.mapping.nest.split_divisions import split_divisions
+from tcjit.mapping.nest.strip_mine import split_divisions
 
 
 def first(text: str) -> Assignment:

@@ -1,6 +1,6 @@
 """Statements with flat accesses: their forms against enumeration, and accesses that have none.
 
-Modules: mapping.nest.affine_statement mapping.nest.shift_dims
+Modules: mapping.nest.affine_statement mapping.nest.merge_dims
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from support.nests import affine_of, flat, points, results_of, terms_of
 
 from tcjit.errors import MappingError
-from tcjit.mapping.nest.shift_dims import shift_dims
+from tcjit.mapping.nest.merge_dims import shift_dims
 from tcjit.mapping.nest.statement import Place, linear_form
 
 BOX = isl.Set("{ [i, k] : 0 <= i < 4 and 0 <= k < 5 }")

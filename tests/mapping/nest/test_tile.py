@@ -16,8 +16,8 @@ from support.nests import DIM, Shapes, computed, flat, points, stored
 from tcjit.errors import VerifyError
 from tcjit.grammar.ast import Const
 from tcjit.mapping.isl import context
+from tcjit.mapping.nest.merge_dims import shift_dims
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
-from tcjit.mapping.nest.shift_dims import shift_dims
 from tcjit.mapping.nest.statement import FlatStatement
 from tcjit.mapping.nest.tile import PointCheck, Tiles, stays_inside, tile, verify_tiles
 from tcjit.mapping.nest.tile_tree import tile_tree

@@ -13,11 +13,11 @@ import pytest
 from support.mapping import AVX512
 from support.nests import flat
 
-from tcjit.mapping.nest.cost import LINE, core_of
+from tcjit.mapping.machine import LINE, core_of
+from tcjit.mapping.nest.merge_dims import shift_dims
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
 from tcjit.mapping.nest.operands import operands
 from tcjit.mapping.nest.plan_nest import plan_nest
-from tcjit.mapping.nest.shift_dims import shift_dims
 from tcjit.mapping.nest.traffic import Moved, Traffic
 
 CORE = core_of(AVX512, 16, 4)
