@@ -210,7 +210,7 @@ class _Fusion:
                 continue
             if all(uses.keeps_reuse(dims, 1) for uses, dims in zip(members, wider, strict=True)):
                 loops[loop] = 1
-            if self.kept(members, run, loops) <= most:
+            if loops and self.kept(members, run, loops) <= most:
                 break
         if not loops:  # the largest blocks of rows that threads share evenly
             extent = run.extents[run.possible[0]]
