@@ -5,8 +5,9 @@ them and writes to them are found; those that an adjoint needs for extents alone
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -17,14 +18,14 @@ from torch.autograd.forward_ad import _set_fwd_grad_enabled
 from torch.autograd.function import _SingleLevelFunction
 
 from tcjit.errors import ArgumentError, CheckError, ShapeError, TCError
-from tcjit.grammar.bind import bind
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.jit.differentiation import Adjoint, Differentiable, Tangent, adjoint_of, integers, tangent_of
+from tcjit.jit.recording import Kept, Recording
 from tcjit.jit.signature import Signature
 from tcjit.runtime import tensors
 
 Run = Callable[[Sequence[Any], Any], Any]  # the results of a function, or of another one, which saves more, for the same arguments
-_Like = tuple[Sequence[int], torch.dtype, torch.device]  # what zeros and tensors without content are made of
+Call = Callable[[Any, Sequence[Any]], Any]  # the results of a call; a node, the context of a `Function`, gets what its backward reads
 
 
 def requiring(signature: Signature, args: Sequence[Any]) -> frozenset[str]:
@@ -61,34 +62,20 @@ def _any_tangent(args: Sequence[Any]) -> bool:
 
 
 def recorder(function: Differentiable) -> Callable[..., Any]:
-    """``record(unchecked, run, *args)``: the results of ``run``, as a node of autograd's graph; of the innermost one under a transform."""
-    count = len(function.signature.returns)
+    """``record(call, *args)``: the results of ``call(ctx, args)`` as a node of autograd's graph, of the innermost one under a transform."""
 
-    def forward(ctx: Any, unchecked: bool, run: Run, *args: Any) -> Any:
-        adjoint = _needed_adjoint(ctx, function, args)
-        if adjoint is None or adjoint.saving is None:
-            results, saved = run(args, None), {}
-        else:
-            every = run(args, adjoint.saving.forward)
-            results, saved = every[0] if count == 1 else every[:count], dict(zip(adjoint.saving.names, every[count:]))
-        _mark(ctx, function, results, _keep_for_backward(ctx, function, unchecked, args, results, saved))
-        return results
+    def forward(ctx: Any, call: Call, *args: Any) -> Any:
+        return call(ctx, args)
 
-    def forward_of_a_level(ctx: Any, unchecked: bool, run: Run, *args: Any) -> Any:
-        def lower(args: Sequence[Any], other: Any) -> Any:
-            with torch.enable_grad(), _set_fwd_grad_enabled(True):  # for the transforms around this one
-                return run(args, other)
-
-        return forward(ctx, unchecked, lower, *args)
+    def forward_of_a_level(ctx: Any, call: Call, *args: Any) -> Any:
+        with torch.enable_grad(), _set_fwd_grad_enabled(True):  # for the transforms around this one
+            return call(ctx, args)
 
     def backward(ctx: Any, *cotangents: Any) -> Any:
-        return (None, None, *_gradients(ctx, function, cotangents, ctx.needs_input_grad[2:]))
+        return (None, *_gradients(ctx, cotangents, ctx.needs_input_grad[1:]))
 
-    def node_class(base: Any, forward: Any) -> Any:
-        return type(function.signature.name, (base,), {"forward": staticmethod(forward), "backward": staticmethod(backward)})
-
-    usual = node_class(torch.autograd.Function, forward)
-    of_a_level = node_class(_SingleLevelFunction, forward_of_a_level)
+    usual = _node_class(function, torch.autograd.Function, forward, backward)
+    of_a_level = _node_class(function, _SingleLevelFunction, forward_of_a_level, backward)
 
     def record(*args: Any) -> Any:
         if _level() is None:
@@ -97,6 +84,39 @@ def recorder(function: Differentiable) -> Callable[..., Any]:
             return of_a_level.apply(*args)
 
     return record
+
+
+def prepared(function: Differentiable, launcher: ModuleType) -> Callable[..., Any]:
+    """``record(*args)`` for calls that wait for the launcher's ``forward``, outside of transforms, which this does not look for.
+
+    At each call torch looks up a few attributes of the class: it is one without bases that have them, and nodes have no dictionary.
+    """
+
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        return _gradients(ctx, cotangents, ctx.needs_input_grad)
+
+    node: Any = _node_class(function, torch.autograd.Function, launcher.forward, backward)
+    found: dict[str, Any] = {}
+    for base in reversed(node.__mro__):
+        if base not in (object, torch._C._FunctionBase):
+            found |= {name: getattr(node, name) for name in vars(base) if not name.startswith("__") and name != "apply"}
+    found["_backward_cls"] = type(f"{node.__name__}Backward", (node._backward_cls,), {"__slots__": ("recorded",)})
+    apply: Callable[..., Any] = launcher.Flat(node.__name__, (torch._C._FunctionBase,), found).apply
+    return apply
+
+
+def _node_class(function: Differentiable, base: Any, forward: Callable[..., Any], backward: Callable[..., Any]) -> Any:
+    return type(function.signature.name, (base,), {"forward": staticmethod(forward), "backward": staticmethod(backward)})
+
+
+def recording(function: Differentiable, unchecked: bool, run: Run, ctx: Any, args: Sequence[Any]) -> tuple[Recording, Any]:
+    """What a node keeps of a call, and what it returns."""
+    adjoint = _needed_adjoint(ctx, function, args)
+    saving = adjoint.saving if isinstance(adjoint, Adjoint) else None
+    every = run(args, None if saving is None else saving.forward)
+    every = every if isinstance(every, tuple) else (every,)
+    made = Recording.of(function, unchecked, adjoint, args, every)
+    return made, made.record(ctx, args, every)
 
 
 def transformer(function: Differentiable) -> Callable[..., Any]:
@@ -108,16 +128,18 @@ def transformer(function: Differentiable) -> Callable[..., Any]:
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         unchecked, *args = inputs
         level = _level()
-        differentiated = frozenset(returned.name for returned in function.signature.returns)
+        results = output if isinstance(output, tuple) else (output,)
+        constants: frozenset[int] = frozenset()
         if level != TransformType.Jvp:
-            _needed_adjoint(ctx, function, args)
-            differentiated &= _keep_for_backward(ctx, function, unchecked, args, output, {})
+            recorded = Recording.of(function, unchecked, _needed_adjoint(ctx, function, args), args, results)
+            recorded.keep(ctx, args, results)
+            constants |= {*recorded.constants}
         if level == TransformType.Jvp or (level is None and tensors.forward_level()):
-            differentiated &= _keep_for_forward(ctx, function, unchecked, args, output)
-        _mark(ctx, function, output, differentiated)
+            constants |= _keep_for_forward(ctx, function, unchecked, args, results)
+        ctx.mark_non_differentiable(*(results[place - len(args)] for place in sorted(constants)))
 
     def backward(ctx: Any, *cotangents: Any) -> Any:
-        return (None, *_gradients(ctx, function, cotangents, ctx.needs_input_grad[1:]))
+        return (None, *_gradients(ctx, cotangents, ctx.needs_input_grad[1:]))
 
     def jvp(ctx: Any, unchecked: None, *tangents: Any) -> Any:
         return _tangents(ctx, function, tangents)
@@ -131,7 +153,7 @@ def transformer(function: Differentiable) -> Callable[..., Any]:
 
     def apply(unchecked: bool, *args: Any) -> Any:
         if _is_in_vmap_alone(args):
-            return _in_vmap(function, unchecked, args)  # what the class would do, without what functorch does around it
+            return _in_vmap(function, unchecked, args, _over_batch)  # what the class would do, without what functorch does around it
         return of_all(unchecked, *args)
 
     return apply
@@ -140,140 +162,40 @@ def transformer(function: Differentiable) -> Callable[..., Any]:
 # ---------------------------------------------------------------- what is kept
 
 
-@dataclass(frozen=True)
-class _State:
-    """What a node knows beside the tensors that autograd keeps for it: their names, scalars and sizes, and what all tensors were like."""
-
-    unchecked: bool
-    names: tuple[str, ...]
-    values: dict[str, Any]
-    like: dict[str, _Like]
-
-    def read(self, saved: Sequence[torch.Tensor]) -> dict[str, Any]:
-        """The arguments that are no derivatives, by name."""
-        return {**self.values, **dict(zip(self.names, saved))}
-
-    def zeros(self, name: str) -> torch.Tensor | float:
-        if name not in self.like:  # a scalar that was given as a number
-            return 0.0
-        shape, dtype, device = self.like[name]
-        return torch.zeros(tuple(shape), dtype=dtype, device=device)
-
-    def shaped(self, name: str) -> torch.Tensor:
-        """A tensor of extents alone, of one undefined element."""
-        shape, dtype, device = self.like[name]
-        return torch.empty((), dtype=dtype, device=device).expand(tuple(shape))
-
-
-def _state(
-    function: Differentiable,
-    unchecked: bool,
-    args: Sequence[Any],
-    results: Any,
-    reads: Sequence[str],
-    unread: Sequence[str],
-    saved: Mapping[str, torch.Tensor],
-) -> tuple[_State, list[torch.Tensor]]:
-    """A node's state, and the tensors to keep: those of ``reads`` but not of ``unread``, temporaries that were ``saved`` among them."""
-    signature = function.signature
-    named: dict[str, Any] = {**saved, **dict(zip((p.name for p in signature.params), args))}
-    named |= zip((r.name for r in signature.returns), results if isinstance(results, tuple) else (results,))
-    given = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
-    like: dict[str, _Like] = {name: (value.shape, value.dtype, value.device) for name, value in given.items()}
-    kept = {name: named[name] for name in reads if name in like and name not in unread}
-    values = {name: named[name] for name in reads if name in named and name not in like}
-    if any(name not in named for name in reads):
-        sizes = bind(signature.params, [tuple(named[p.name].shape) if p.dims else None for p in signature.params])
-        values |= {name: sizes[name] for name in reads if name not in named}
-    return _State(unchecked, tuple(kept), values, like), list(kept.values())
-
-
-def _needed_adjoint(ctx: Any, function: Differentiable, args: Sequence[Any]) -> Adjoint | None:
-    """The adjoint, if a gradient is needed and there is one; where there is none, the backward says so."""
+def _needed_adjoint(ctx: Any, function: Differentiable, args: Sequence[Any]) -> Adjoint | TCError | None:
+    """The adjoint, or the error that the backward raises where there is none; None where no gradient is needed."""
     needed = ctx.needs_input_grad[-len(args) :]
-    ctx.adjoint = None
-    if any(needed):
-        try:
-            ctx.adjoint = adjoint_of(function, _differentiated(function.signature, needed), integers(function.signature, args))
-        except TCError as error:
-            ctx.adjoint = error.with_traceback(None)  # whose frames would keep the arguments
-    return ctx.adjoint if isinstance(ctx.adjoint, Adjoint) else None
+    if not any(needed):
+        return None
+    try:
+        return adjoint_of(function, _differentiated(function.signature, needed), integers(function.signature, args))
+    except TCError as error:
+        return error.with_traceback(None)  # whose frames would keep the arguments
 
 
-def _keep_for_backward(
-    ctx: Any, function: Differentiable, unchecked: bool, args: Sequence[Any], results: Any, saved: dict[str, torch.Tensor]
-) -> frozenset[str]:
-    """Keep what the adjoint reads, and what was saved for the one that takes it. The returns that have cotangents."""
-    ctx.set_materialize_grads(False)
-    adjoint = ctx.adjoint
-    if not isinstance(adjoint, Adjoint):
-        return frozenset(returned.name for returned in function.signature.returns)
-    takers = [adjoint, *([adjoint.saving.adjoint] if saved and adjoint.saving is not None else [])]
-    reads = dict.fromkeys(name for taker in takers for name in taker.reads)
-    unread = [name for name in reads if all(name in taker.function.signature.unread for taker in takers if name in taker.reads)]
-    ctx.backward_state, kept = _state(function, unchecked, args, results, [*reads], unread, saved)
-    ctx.save_for_backward(*kept)
-    return frozenset(adjoint.cotangents)
-
-
-def _keep_for_forward(ctx: Any, function: Differentiable, unchecked: bool, args: Sequence[Any], results: Any) -> frozenset[str]:
-    """Save what the tangent reads; where there is none, the jvp says so. The returns that have tangents."""
+def _keep_for_forward(ctx: Any, function: Differentiable, unchecked: bool, args: Sequence[Any], results: Sequence[Any]) -> frozenset[int]:
+    """Save what the tangent reads; where there is none, the jvp says so. The places of returns that have no tangents."""
     ctx.set_materialize_grads(False)
     try:
-        ctx.tangent = tangent = tangent_of(function, integers(function.signature, args))
+        tangent = tangent_of(function, integers(function.signature, args))
     except TCError as error:
         ctx.tangent = error.with_traceback(None)
-        return frozenset(returned.name for returned in function.signature.returns)
-    ctx.forward_state, kept = _state(function, unchecked, args, results, tangent.reads, (), {})
-    ctx.save_for_forward(*kept)
-    return frozenset(tangent.results)
-
-
-def _mark(ctx: Any, function: Differentiable, results: Any, differentiated: frozenset[str]) -> None:
-    """Mark the results that have no derivatives: they do not require any, and autograd refuses to start from them."""
-    made = results if isinstance(results, tuple) else (results,)
-    ctx.mark_non_differentiable(*(value for output, value in zip(function.signature.returns, made) if output.name not in differentiated))
+        return frozenset()
+    kept = Kept.of(function, args, results, tangent.reads)
+    values = (*args, *results)
+    ctx.save_for_forward(*(values[place] for place in kept.tensors.values()))
+    ctx.tangent, ctx.forward_state = tangent, (kept, unchecked, tuple(values[place] for place in kept.scalars.values()))
+    return frozenset(place for place, r in enumerate(function.signature.returns, len(args)) if r.name not in tangent.results)
 
 
 # ---------------------------------------------------------------- derivatives
 
 
-def _gradients(ctx: Any, function: Differentiable, cotangents: Sequence[Any], needed: Sequence[bool]) -> list[Any]:
+def _gradients(ctx: Any, cotangents: Sequence[Any], needed: tuple[bool, ...]) -> tuple[Any, ...]:
     """The gradients by the parameters for cotangents of the returns; None where there is none, or nobody asks."""
-    signature = function.signature
-    adjoint: Adjoint | TCError = ctx.adjoint
-    if isinstance(adjoint, TCError):
-        raise adjoint
-    asked = [one and param.name in adjoint.gradients for param, one in zip(signature.params, needed)]
-    given = {r.name: cotangent for r, cotangent in zip(signature.returns, cotangents) if r.name in adjoint.cotangents}
-    if not any(asked) or all(cotangent is None for cotangent in given.values()):
-        return [None] * len(signature.params)
-    state: _State = ctx.backward_state
-    values = state.read(ctx.saved_tensors)
-    saving = adjoint.saving
-    if saving is not None and not torch.is_grad_enabled() and {*saving.names} <= {*values}:  # nobody differentiates these gradients
-        adjoint = saving.adjoint
-    for name, parameter in adjoint.cotangents.items():
-        values[parameter] = state.zeros(name) if given[name] is None else _dense(given[name])
-    values |= {name: state.shaped(name) for name in adjoint.function.signature.unread if name not in values}
-    results = _called(adjoint.function, values, state.unchecked)
-    return [_gradient(function, adjoint, p.name, results, state) if one else None for p, one in zip(signature.params, asked)]
-
-
-def _gradient(function: Differentiable, adjoint: Adjoint, parameter: str, results: dict[str, torch.Tensor], state: _State) -> torch.Tensor:
-    """The gradient by one parameter; a ShapeError where the adjoint gives it another shape."""
-    gradient = results[adjoint.gradients[parameter]]
-    if dimensions := adjoint.sums.get(parameter):
-        gradient = gradient.sum(dimensions)
-    wanted = state.like[parameter][0]
-    if tuple(gradient.shape) != tuple(wanted):
-        name = adjoint.gradients[parameter]
-        raise ShapeError(
-            f"{name} of {adjoint.function.signature.name}() has shape {tuple(gradient.shape)}, and {parameter} of "
-            f"{function.signature.name}() has {tuple(wanted)}",
-            hint="ranges in the text of the adjoint",
-        )
-    return gradient
+    recorded: Recording
+    recorded, scalars = ctx.recorded
+    return recorded.gradients(ctx, scalars, cotangents, needed)
 
 
 def _tangents(ctx: Any, function: Differentiable, given: Sequence[Any]) -> Any:
@@ -282,7 +204,8 @@ def _tangents(ctx: Any, function: Differentiable, given: Sequence[Any]) -> Any:
     tangent: Tangent | TCError = ctx.tangent
     if isinstance(tangent, TCError):
         raise tangent
-    state: _State = ctx.forward_state
+    kept: Kept
+    kept, unchecked, scalars = ctx.forward_state
     by_name = {param.name: value for param, value in zip(signature.params, given) if value is not None}
     for name in by_name:
         if name not in tangent.tangents:
@@ -290,11 +213,11 @@ def _tangents(ctx: Any, function: Differentiable, given: Sequence[Any]) -> Any:
                 f"argument {name} of {signature.name}() has a tangent, and {tangent.function.signature.name}() takes none of it",
                 hint=f"a tangent def with a parameter for it, or {name}.detach()",
             )
-    values = state.read(ctx.saved_tensors)
+    values = kept.read(ctx.saved_tensors, scalars)
     for name, parameter in tangent.tangents.items():
-        values[parameter] = by_name[name] if name in by_name else state.zeros(name)
-    values |= {parameter: state.zeros(name) for parameter, name in tangent.zeros.items()}
-    results = _called(tangent.function, values, state.unchecked)
+        values[parameter] = by_name[name] if name in by_name else kept.zeros(name)
+    values |= {parameter: kept.zeros(name) for parameter, name in tangent.zeros.items()}
+    results = _called(tangent.function, values, unchecked)
     found = tuple(results[tangent.results[r.name]] if r.name in tangent.results else None for r in signature.returns)
     return found[0] if len(found) == 1 else found
 
@@ -303,11 +226,6 @@ def _called(function: Differentiable, values: dict[str, Any], unchecked: bool) -
     """The results of a function by name."""
     results = function.apply([values[param.name] for param in function.signature.params], unchecked)
     return dict(zip((r.name for r in function.signature.returns), results if isinstance(results, tuple) else (results,)))
-
-
-def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """A cotangent that is one element for all, as that of a sum is, in memory of its own: kernels are made for strides."""
-    return tensor.contiguous() if 0 in tensor.stride() else tensor
 
 
 # ---------------------------------------------------------------- batches
@@ -341,7 +259,22 @@ def _is_in_vmap_alone(args: Sequence[Any]) -> bool:
     return all(arg.dim() for arg in given) and not any(map(functorch.is_functorch_wrapped_tensor, plain))
 
 
-def _in_vmap(function: Differentiable, unchecked: bool, args: Sequence[Any]) -> Any:
+def repeated_in_vmap(function: Differentiable, unchecked: bool, args: Sequence[Any]) -> Any:
+    """The results of a call in nothing but ``vmap`` for whose batch a call is prepared; NotImplemented elsewhere."""
+    return _in_vmap(function, unchecked, args, _repeated_over_batch) if _is_in_vmap_alone(args) else NotImplemented
+
+
+def _repeated_over_batch(
+    function: Differentiable, size: int, dimensions: Sequence[int | None], unchecked: bool, args: Sequence[Any]
+) -> tuple[Any, None]:
+    batched = frozenset(param.name for param, dimension in zip(function.signature.params, dimensions) if dimension is not None)
+    values = tuple(arg.movedim(dimension, 0) if dimension else arg for arg, dimension in zip(args, dimensions))
+    with suppress(CheckError):
+        return function.batched(batched).repeated(values, unchecked), None
+    return NotImplemented, None
+
+
+def _in_vmap(function: Differentiable, unchecked: bool, args: Sequence[Any], over_batch: Callable[..., Any]) -> Any:
     """The results of a call in ``vmap``: a call over a batch outside of it."""
     interpreter: Any = retrieve_current_functorch_interpreter()
     level: int = interpreter.level()
@@ -351,7 +284,9 @@ def _in_vmap(function: Differentiable, unchecked: bool, args: Sequence[Any]) -> 
     with interpreter.lower():
         if not any(batched):
             return function.apply(args, unchecked)
-        results, _ = _over_batch(function, interpreter.batch_size(), dimensions, unchecked, values)
+        results, _ = over_batch(function, interpreter.batch_size(), dimensions, unchecked, values)
+    if results is NotImplemented:
+        return results
     if isinstance(results, tuple):
         return tuple(functorch._add_batch_dim(result, 0, level) for result in results)
     return functorch._add_batch_dim(results, 0, level)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 SLOW = 1.0  # seconds of compiling that a user wonders about
 _log = logging.getLogger("tcjit")
-
 
 KERNELS = 1024  # of a def that stay at hand; others are found in the cache again
 
@@ -131,17 +130,13 @@ class Function:
             args = arguments.positional(self.signature, args, named)
         if is_dynamo_compiling():
             return self._traced(args, out, unchecked)
-        result = self._repeated(args, out, unchecked)
-        return self._slow(args, out, unchecked) if result is NotImplemented else result
-
-    def _repeated(self, args: tuple[Any, ...], out: Any, unchecked: bool) -> Any:
-        """A call like one before; NotImplemented where there was none, or for the longer way to say what is wrong."""
         try:
-            return self._call(args, out, unchecked)
+            result = self._call(args, out, unchecked)
         except RuntimeError as error:
             if isinstance(error, TCError) or out is not None:  # what is given may be written already
                 raise
-            return NotImplemented  # no memory for the results
+            result = NotImplemented  # there may be no memory for the results; the longer way says what is wrong
+        return self._slow(args, out, unchecked) if result is NotImplemented else result
 
     def _traced(self, args: tuple[Any, ...], out: Any, unchecked: bool) -> Any:
         """What torch.compile sees: the operator, and copies where the caller gave outputs."""
@@ -177,12 +172,12 @@ class Function:
         if wrt and not inner:
             adjoint_of(self, wrt, integers(signature, args))
         if wrt and is_plain and out is None and all(type(value) in tensors.TYPES for value in args if isinstance(value, torch.Tensor)):
-            return self._record(unchecked, lambda values, other: (other or self).apply(values, unchecked), *args)  # which checks them
+            return self._record(unchecked, lambda values, other: (other or self).apply(values, unchecked), *args, again=True)
         is_deferred = wrt or not is_plain or not all(map(tensors.readable, args))
         if not is_deferred and self._has_lifted(args):
-            result = self._repeated(tuple(map(tensors.number, args)), out, unchecked)
-            if result is not NotImplemented:
-                return result
+            numbers = tuple(map(tensors.number, args))
+            if not self._has_lifted(numbers):
+                return self(*numbers, out=out, unchecked=unchecked)
         bound = arguments.check(signature, args, self._asked, deferred=self._lifted if is_deferred else ())
         target = targets.resolve(self.target, bound.devices)
         outs = arguments.outputs(signature, out, bound, kernel.extents(signature, bound), target)
@@ -193,21 +188,35 @@ class Function:
 
     def _transformed(self, args: tuple[Any, ...], unchecked: bool) -> Any:
         """Through functorch's transforms, or forward mode."""
+        if (result := autograd.repeated_in_vmap(self, unchecked, args)) is not NotImplemented:
+            return result
         bound = arguments.check(self.signature, args, self._asked, deferred=[p.name for p in self.signature.params])
         arguments.outputs(self.signature, None, bound, [], targets.resolve(self.target, bound.devices))
         return self._transformer(unchecked, *args)
 
-    def _record(self, unchecked: bool, run: autograd.Run, *args: Any) -> Any:
-        """``run(args, None)`` as a node of autograd's graph, which raises where there is no adjoint; none where that leaves these out."""
+    def _record(self, unchecked: bool, run: autograd.Run, *args: Any, again: bool = False) -> Any:
+        """``run(args, None)`` as a node of autograd's graph, which raises where there is no adjoint; none where that leaves these out.
+        Calls like this one are prepared for if they may come ``again``."""
         wrt = autograd.requiring(self.signature, args)
         try:
             is_cut = wrt.isdisjoint(adjoint_of(self, wrt, integers(self.signature, args)).gradients)
         except TCError:
             is_cut = False
+
+        def call(ctx: Any, args: Sequence[Any]) -> Any:
+            recording, results = autograd.recording(self, unchecked, run, ctx, args)
+            if again and isinstance(recording.adjoint, Adjoint):
+                self._call = recording.remember(self._table, args, self._prepared, self._recorded)
+            return results
+
         if not is_cut:
-            return self._recorded(unchecked, run, *args)
+            return self._recorded(call, *args)
         with torch.set_grad_enabled(autograd.transformed(args)):  # transforms around the innermost one may record
             return run(args, None)
+
+    @cached_property
+    def _prepared(self) -> Callable[..., Any]:
+        return cache(partial(autograd.prepared, self))
 
     @cached_property
     def _recorded(self) -> Callable[..., Any]:
@@ -220,6 +229,10 @@ class Function:
     def operator_for(self, args: Sequence[Any]) -> operator.Operator:
         """The operator that takes these arguments."""
         return self._lifted_operator if self._has_lifted(args) else self._operator
+
+    def repeated(self, args: tuple[Any, ...], unchecked: bool) -> Any:
+        """The results of a prepared call; NotImplemented where there is none for it."""
+        return self._call(args, None, unchecked)
 
     def apply(self, args: Sequence[Any], unchecked: bool) -> Any:
         """A call that derivatives make."""
@@ -249,7 +262,8 @@ class Function:
 
     def _run_operator(self, args: Sequence[Any], initial: Sequence[torch.Tensor], unchecked: bool) -> list[torch.Tensor]:
         """The operator's implementation: tensors have memory, lazy bits are resolved; wrong arguments can still come from outside."""
-        quick = self._call(tuple(args), None, unchecked)
+        is_cut = torch.is_grad_enabled() and any(isinstance(value, torch.Tensor) and value.requires_grad for value in args)
+        quick = NotImplemented if is_cut else self._call(tuple(args), None, unchecked)  # which would record, above autograd's keys
         if quick is not NotImplemented:
             return list(quick) if isinstance(quick, tuple) else [quick]
         bound = arguments.check(self.signature, args, self._asked)
@@ -479,5 +493,7 @@ def function(
 def forget(signature: Signature) -> None:
     """Let every def of this signature look up its options anew."""
     for function in list(_functions.values()):  # other threads may define more
-        if function.signature == signature:
+        savings = [adjoint.saving for adjoint in list(function.adjoints.values())]
+        forwards = [saving.forward.signature for saving in savings if saving is not None]  # whose kernels recorded calls run
+        if signature in (function.signature, *forwards):
             function._forget()

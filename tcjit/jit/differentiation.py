@@ -6,14 +6,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import index
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tcjit.errors import ArgumentError, CheckError
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.jit import derivatives
 from tcjit.jit.derivatives import Derivatives
-from tcjit.jit.operator import Operator
 from tcjit.jit.signature import Signature
+
+if TYPE_CHECKING:
+    from tcjit.jit.kernel import Kernel
+    from tcjit.jit.operator import Operator
 
 Integers = tuple[tuple[str, int], ...]  # scalar parameters with their numbers
 
@@ -43,6 +46,10 @@ class Differentiable(Protocol):
     def batched(self, names: frozenset[str]) -> Differentiable: ...
 
     def apply(self, args: Sequence[Any], unchecked: bool) -> Any: ...
+
+    def repeated(self, args: tuple[Any, ...], unchecked: bool) -> Any: ...
+
+    def compile(self, *args: Any, unchecked: bool = False) -> Kernel: ...
 
     def operator_for(self, args: Sequence[Any]) -> Operator: ...
 

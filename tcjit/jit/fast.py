@@ -19,7 +19,7 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.jit import kernel_cache
 from tcjit.jit.arguments import BoundArguments, pattern
 from tcjit.jit.kernel_cache import LoadedBinary
-from tcjit.jit.launch import Key, runtime_numbers
+from tcjit.jit.launch import Key, RecordedCall, integer_values, runtime_numbers
 from tcjit.jit.launch_record import failure
 from tcjit.jit.python_dispatch import PythonDispatch
 from tcjit.jit.signature import Signature
@@ -86,28 +86,33 @@ class Table:
         self._calls = 0
         self._known: list[object] = []  # what the launcher's table holds, oldest first
 
-    def remember(self, signature: Signature, key: Key, binary: LoadedBinary, bound: BoundArguments) -> FastCall:
+    def remember(
+        self, signature: Signature, key: Key, binary: LoadedBinary, bound: BoundArguments, recorded: RecordedCall | None = None
+    ) -> FastCall:
         """Prepare for more calls like this one, from the second on: building the extension would slow down a single call."""
         if not binary.launch.address:
             self._repeats = self._repeats or PythonDispatch(signature)
-            if self._repeats.add(signature, key, binary, bound):
+            if self._repeats.add(signature, key, binary, bound, recorded):
                 self.call = self._repeats.call if self._launcher is None else self._c_then_python
             return self.call
-        self._calls += 1
+        self._calls += recorded is None  # which ran another call
         if self._calls > 1 or extension.tried:
             module = extension.load()
             if module is not None:
                 with _changing:
-                    self._add(module, signature, key, binary, bound)
+                    self._add(module, signature, key, binary, bound, recorded)
         return self.call
 
-    def _add(self, module: ModuleType, signature: Signature, key: Key, binary: LoadedBinary, bound: BoundArguments) -> None:
-        identity = key, tuple(tensor.stride() for tensor in bound.tensors.values())
+    def _add(
+        self, module: ModuleType, signature: Signature, key: Key, binary: LoadedBinary, bound: BoundArguments, recorded: RecordedCall | None
+    ) -> None:
+        how = None if recorded is None else (recorded.requires, *integer_values(signature.params, bound.scalars).values())
+        identity = key, tuple(tensor.stride() for tensor in bound.tensors.values()), how
         if identity in self._known:  # it was some other argument, such as a scalar in a tensor, that took the longer way
             return
         if self._launcher is None:
             self._launcher = module.Launcher()
-        if _add(self._launcher, signature, key, binary, bound):
+        if _add(module, self._launcher, signature, key, binary, bound, recorded):
             self._known = [*self._known, identity][-module.ENTRIES :]
             self.call = self._launcher.call if self._repeats is None else self._c_then_python
 
@@ -117,12 +122,21 @@ class Table:
         return self._repeats.call(args, out, unchecked) if result is NotImplemented and self._repeats is not None else result
 
 
-def _add(to: launcher.Launcher, signature: Signature, key: Key, binary: LoadedBinary, bound: BoundArguments) -> bool:
+def _add(
+    module: ModuleType,
+    to: launcher.Launcher,
+    signature: Signature,
+    key: Key,
+    binary: LoadedBinary,
+    bound: BoundArguments,
+    recorded: RecordedCall | None,
+) -> bool:
     record = binary.record
+    fixed = {**dict(key.scalars), **(integer_values(signature.params, bound.scalars) if recorded is not None else {})}
     slots = {name: number for number, (kind, name, _) in enumerate(record["numbers"]) if kind == "scalar"}
     params = []
     for param in signature.params:
-        spec = _tensor(bound.tensors[param.name]) if param.dims else _scalar(param, slots, key)
+        spec = _tensor(bound.tensors[param.name]) if param.dims else _scalar(param, slots, fixed.get(param.name))
         if spec is None:
             return False
         params.append(spec)
@@ -145,7 +159,14 @@ def _add(to: launcher.Launcher, signature: Signature, key: Key, binary: LoadedBi
         record["workspace"],
         record,
         partial(_fail, record),
+        None if recorded is None else _recording(recorded, module),
     )
+
+
+def _recording(recorded: RecordedCall, module: ModuleType) -> tuple[Any, ...]:
+    """How the extension records a call."""
+    places = recorded.kept, recorded.scalars, recorded.constants
+    return recorded.requires, recorded.prepared(module), (recorded.recording, ()), *places, recorded.returned
 
 
 def _fail(record: Mapping[str, Any], flag: int) -> None:
@@ -157,8 +178,8 @@ def _tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
     return ("t", tuple(tensor.shape), tuple(tensor.stride()), code, bits)
 
 
-def _scalar(param: Param, slots: dict[str, int], key: Key) -> tuple[Any, ...] | None:
-    """How the extension reads a scalar; None for the half types, whose rounding is left to Python."""
+def _scalar(param: Param, slots: dict[str, int], fixed: int | None) -> tuple[Any, ...] | None:
+    """How the extension reads a scalar, of one value where that is ``fixed``; None for the half types, whose rounding is left to Python."""
     kind = DTYPES[param.dtype]
     if kind.kind == "float":
         letter = {32: "f", 64: "d"}.get(kind.bits, "")
@@ -167,5 +188,4 @@ def _scalar(param: Param, slots: dict[str, int], key: Key) -> tuple[Any, ...] | 
     if not letter:
         return None
     low, high = (kind.least, kind.greatest) if letter == "i" else (0, 0)
-    fixed = dict(key.scalars).get(param.name)
     return (letter, low, high, slots.get(param.name, -1), None if fixed is None else pattern(fixed, param.dtype))

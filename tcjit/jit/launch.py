@@ -1,14 +1,17 @@
 """Which kernel a call needs, and the numbers that it is launched with beside its tensors."""
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from tcjit.grammar.ast import Param
 from tcjit.grammar.bind import bind
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.jit import arguments, targets
 from tcjit.jit.arguments import BoundArguments, Value
 from tcjit.jit.signature import Signature, evaluate
@@ -57,6 +60,36 @@ class Key:
             known |= {text: evaluate(extent, {**known, **dict(self.scalars)}) for text, extent in signature.extents}
         shapes = tuple(tuple(dim if isinstance(dim, int) else known[dim] for dim in named) for named in dims)
         return replace(self, shapes=shapes, dynamic=tuple((size, *dynamic[size]) for size in signature.sizes if size in dynamic))
+
+
+class CallRecorder(Protocol):
+    """How autograd records a call: ``tcjit.jit.recording`` documents it."""
+
+    def record(self, ctx: Any, args: Sequence[Any], every: Sequence[Any]) -> Any: ...
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """Calls that are recorded alike: those of one key, with the same arguments that require grad, bit i of ``requires`` for argument i, and
+    the same integers, which an adjoint has in its text.
+
+    ``kept`` ``scalars`` ``constants`` are the places, among arguments and then outputs, of what the backward reads and of results without
+    derivatives; the first ``returned`` outputs are results. ``prepared(launcher)`` records what the launcher runs, ``record`` any call.
+    """
+
+    requires: int
+    kept: tuple[int, ...]
+    scalars: tuple[int, ...]
+    constants: tuple[int, ...]
+    returned: int
+    recording: CallRecorder
+    prepared: Callable[[ModuleType], Callable[..., Any]]
+    record: Callable[..., Any]
+
+
+def integer_values(params: Sequence[Param], scalars: Mapping[str, Any]) -> dict[str, int]:
+    """The integers among the scalars of a call."""
+    return {p.name: int(scalars[p.name]) for p in params if not p.dims and DTYPES[p.dtype].is_integer}
 
 
 def runtime_numbers(

@@ -2,8 +2,11 @@
  *
  * A Launcher holds a table of prepared calls. `Launcher.call(args, out, unchecked)` looks for the entry whose dtypes, shapes and
  * strides are those of the arguments, allocates the outputs through torch, releases the GIL and runs the kernel. Whatever it does
- * not know (a subclass, a lazy view, a tracing or dispatch mode, an argument that requires grad, an unknown shape, a wrong
- * argument) is answered with NotImplemented, and Python decides. It never raises for an argument and never guesses.
+ * not know (a subclass, a lazy view, a tracing or dispatch mode, an unknown shape, a wrong argument) is answered with NotImplemented, and
+ * Python decides. It never raises for an argument and never guesses.
+ *
+ * Where arguments require grad, the entry is one that was prepared for these: the call then goes through the `apply` of a subclass of
+ * torch.autograd.Function whose `forward` is the function of this module, which runs the kernel and tells the node what to keep.
  *
  * Tensors are read through the DLPack exchange table that torch hangs on torch.Tensor; no torch header is needed, only Python.h.
  *
@@ -58,7 +61,7 @@ static struct {
     PyObject *is_neg, *is_inference, *empty_like, *large_like, *large_scratch, *bump, *forward;
     int64_t large; /* bytes from which on results come out of the pool, like a template, and workspaces, by their size */
 } torch;
-static PyObject *str_requires_grad, *str_level;
+static PyObject *str_requires_grad, *str_level, *str_to_save, *str_materialize_grads, *str_non_differentiable, *str_recorded;
 static int forced_threads; /* above 0 in a forked child */
 
 static PyObject *configure(PyObject *self, PyObject *args) {
@@ -109,10 +112,19 @@ typedef struct {
     uint8_t code, bits;
 } output;
 
+/* What a node of autograd's graph gets. Places are those of arguments, then of outputs. */
+typedef struct {
+    uint32_t requires; /* bit i: argument i requires grad; 0 where nothing is recorded */
+    PyObject *apply, *state; /* state: what the backward gets, a pair whose second is for scalars, and empty here */
+    int kept, scalars, constants, returned; /* returned: how many of the outputs are results */
+    int64_t *place; /* of the tensors to keep, of the scalars, and of the results without derivatives */
+} recording;
+
 typedef struct {
     int64_t references;
     kernel_function function;
     PyObject *keep, *fail;
+    recording record;
     int64_t workspace;
     int checked, functional, params, outputs, numbers;
     parameter *param;
@@ -130,7 +142,9 @@ static void release(entry *e) {
     }
     Py_XDECREF(e->keep);
     Py_XDECREF(e->fail);
-    free(e->param), free(e->out), free(e->number), free(e);
+    Py_XDECREF(e->record.apply);
+    Py_XDECREF(e->record.state);
+    free(e->record.place), free(e->param), free(e->out), free(e->number), free(e);
 }
 
 /* The integers of a tuple; -1 with an exception set when it is no tuple of n integers. */
@@ -193,6 +207,29 @@ static int read_output(output *o, PyObject *spec) {
     return 0;
 }
 
+/* (requires, apply, state, kept, scalars, constants, returned), the middle ones tuples of places; or None */
+static int read_recording(entry *e, PyObject *spec) {
+    recording *r = &e->record;
+    PyObject *apply, *state, *part[3];
+    if (spec == Py_None) return 0;
+    if (!PyTuple_Check(spec)) return PyErr_SetString(PyExc_TypeError, "a recording is a tuple"), -1;
+    if (!PyArg_ParseTuple(spec, "IOO!O!O!O!i", &r->requires, &apply, &PyTuple_Type, &state, &PyTuple_Type, &part[0], &PyTuple_Type,
+                          &part[1], &PyTuple_Type, &part[2], &r->returned))
+        return -1;
+    Py_INCREF(apply), Py_INCREF(state);
+    r->apply = apply, r->state = state;
+    r->kept = (int)PyTuple_GET_SIZE(part[0]), r->scalars = (int)PyTuple_GET_SIZE(part[1]), r->constants = (int)PyTuple_GET_SIZE(part[2]);
+    const int count = r->kept + r->scalars + r->constants;
+    r->place = calloc((size_t)count + 1, sizeof *r->place);
+    if (!r->place) return PyErr_NoMemory(), -1;
+    if (integers(part[0], r->place, r->kept) || integers(part[1], r->place + r->kept, r->scalars)) return -1;
+    if (integers(part[2], r->place + r->kept + r->scalars, r->constants)) return -1;
+    for (int i = 0; i < count; i++)
+        if (r->place[i] < 0 || r->place[i] >= e->params + e->outputs) return PyErr_SetString(PyExc_ValueError, "place"), -1;
+    if (r->requires && r->returned > 0 && r->returned <= e->outputs && PyTuple_GET_SIZE(state) == 2) return 0;
+    return PyErr_SetString(PyExc_ValueError, "a recording is of arguments that require grad, and returns outputs"), -1;
+}
+
 typedef struct {
     PyObject_HEAD
     int count, next; /* next: the entry that a new one replaces when the table is full */
@@ -213,16 +250,16 @@ static int agrees(launcher *self, const entry *e) {
     return 1;
 }
 
-/* add(address, checked, functional, params, outputs, numbers, workspace, keep, fail): the entry is looked for first from now on. All
- * entries of a launcher are of one def: as many parameters, of the same kinds. YIELDS, but not between the look at the table and the end
- * of its change. */
+/* add(address, checked, functional, params, outputs, numbers, workspace, keep, fail, recording): the entry is looked for first from now
+ * on. All entries of a launcher are of one def: as many parameters, of the same kinds. YIELDS, but not between the look at the table and
+ * the end of its change. */
 static PyObject *launcher_add(launcher *self, PyObject *args) {
     unsigned long long address;
     int checked, functional;
-    PyObject *params, *outputs, *numbers, *keep, *fail;
+    PyObject *params, *outputs, *numbers, *keep, *fail, *record = Py_None;
     long long workspace;
-    if (!PyArg_ParseTuple(args, "KppO!O!O!LOO", &address, &checked, &functional, &PyTuple_Type, &params, &PyTuple_Type, &outputs,
-                          &PyTuple_Type, &numbers, &workspace, &keep, &fail))
+    if (!PyArg_ParseTuple(args, "KppO!O!O!LOO|O", &address, &checked, &functional, &PyTuple_Type, &params, &PyTuple_Type, &outputs,
+                          &PyTuple_Type, &numbers, &workspace, &keep, &fail, &record))
         return NULL;
     Py_ssize_t n = PyTuple_GET_SIZE(params), m = PyTuple_GET_SIZE(outputs), k = PyTuple_GET_SIZE(numbers);
     if (n > MAX_PARAMS || m > MAX_PARAMS || k > MAX_NUMBERS) Py_RETURN_FALSE;
@@ -240,7 +277,7 @@ static PyObject *launcher_add(launcher *self, PyObject *args) {
     for (Py_ssize_t i = 0; !bad && i < m; i++) bad = read_output(&e->out[i], PyTuple_GET_ITEM(outputs, i));
     for (Py_ssize_t i = 0; !bad && i < n; i++)
         if (e->param[i].kind != 't' && (e->param[i].slot < -1 || e->param[i].slot >= k)) bad = 1, PyErr_SetString(PyExc_ValueError, "slot");
-    bad = bad || integers(numbers, e->number, k);
+    bad = bad || integers(numbers, e->number, k) || read_recording(e, record);
     if (!bad && !agrees(self, e)) bad = 1, PyErr_SetString(PyExc_ValueError, "the entries of a launcher take the same kinds of arguments");
     if (bad) {
         release(e);
@@ -279,7 +316,7 @@ static int gives_zero(PyObject *function) {
 /* No dispatch, function or functorch mode, no tracing, no forward differentiation level. YIELDS. */
 static int plain_state(void) {
     if (!gives_zero(torch.dispatch_modes) || !gives(torch.function_mode, Py_False)) return 0;
-    if (!gives(torch.functorch, Py_None) || !gives(torch.tracing, Py_None)) return 0;
+    if (!gives(torch.functorch, Py_None) || !gives(torch.tracing, Py_False)) return 0;
     PyObject *level = PyDict_GetItemWithError(torch.forward, str_level);
     if (!level) return PyErr_Clear(), 0;
     Py_INCREF(level); /* borrowed from a dict */
@@ -297,16 +334,17 @@ static int is_false(PyObject *predicate, PyObject *tensor) {
     return answer == Py_False;
 }
 
-/* A tensor without lazy bits, of torch's own classes; grad: whether requires_grad disqualifies it. YIELDS. */
-static int plain(PyObject *object, int grad) {
-    if (Py_TYPE(object) != torch.tensor && Py_TYPE(object) != torch.parameter) return 0;
-    if (grad) {
-        PyObject *flag = PyObject_GetAttr(object, str_requires_grad);
-        if (!flag) return PyErr_Clear(), 0;
-        Py_DECREF(flag);
-        if (flag != Py_False) return 0;
-    }
-    return is_false(torch.is_neg, object);
+/* A tensor without lazy bits, of torch's own classes. YIELDS. */
+static int plain(PyObject *object) {
+    return (Py_TYPE(object) == torch.tensor || Py_TYPE(object) == torch.parameter) && is_false(torch.is_neg, object);
+}
+
+/* Whether a tensor requires grad. YIELDS. */
+static int requires_grad(PyObject *tensor) {
+    PyObject *flag = PyObject_GetAttr(tensor, str_requires_grad);
+    if (!flag) return PyErr_Clear(), 1;
+    Py_DECREF(flag);
+    return flag != Py_False;
 }
 
 /* The view of a plain tensor, if it is strided and on the CPU with readable memory; it borrows from the tensor. Does not yield where it
@@ -379,13 +417,13 @@ static int matches(const entry *e, PyObject *const *args, const dl_tensor *views
 
 /* The entry for these arguments, and the numbers for its kernel; NULL where there is none. Does not yield where it finds one, which the
  * caller counts at once. */
-static entry *find(const launcher *self, PyObject *const *args, int unchecked, int64_t *numbers) {
+static entry *find(const launcher *self, PyObject *const *args, int unchecked, uint32_t requires, int64_t *numbers) {
     dl_tensor views[MAX_PARAMS];
     for (int i = 0; i < self->params; i++)
         if (self->kinds[i] == 't' && !viewed(args[i], &views[i])) return NULL;
     for (int k = self->count - 1; k >= 0; k--) {
         entry *e = self->entries[k];
-        if (e->checked != unchecked && matches(e, args, views, numbers)) return e;
+        if (e->checked != unchecked && e->record.requires == requires && matches(e, args, views, numbers)) return e;
     }
     return NULL;
 }
@@ -434,7 +472,7 @@ static int given_outputs(const entry *e, PyObject *out, int grad, PyObject **obj
         for (int i = 0; i < e->outputs; i++) objects[i] = PyTuple_GET_ITEM(out, i);
     else return 0;
     for (int i = 0; i < e->outputs; i++)
-        if (!plain(objects[i], grad) || !is_false(torch.is_inference, objects[i])) return 0;
+        if (!plain(objects[i]) || (grad && requires_grad(objects[i])) || !is_false(torch.is_inference, objects[i])) return 0;
     for (int i = 0; i < e->outputs; i++) Py_INCREF(objects[i]);
     return 1;
 }
@@ -445,7 +483,7 @@ static int new_outputs(const entry *e, PyObject **objects) {
     for (int i = 0; i < e->outputs; i++) {
         PyObject *make = e->out[i].bytes < torch.large ? torch.empty_like : torch.large_like;
         objects[i] = state == 1 ? PyObject_CallOneArg(make, e->out[i].template) : NULL;
-        if (state == 1) state = !objects[i] ? -1 : plain(objects[i], 0);
+        if (state == 1) state = !objects[i] ? -1 : Py_TYPE(objects[i]) == torch.tensor;
     }
     if (state != 1) drop(e, objects);
     return state;
@@ -482,12 +520,12 @@ static int bump(const entry *e, PyObject *const *objects) {
     return 1;
 }
 
-static PyObject *results(const entry *e, PyObject **objects) { /* steals the references */
-    if (e->outputs == 1) return objects[0];
-    PyObject *tuple = PyTuple_New(e->outputs);
+/* The first `count` outputs, as a def returns them; it steals all references. YIELDS. */
+static PyObject *results(const entry *e, PyObject **objects, int count) {
+    PyObject *tuple = count == 1 ? objects[0] : PyTuple_New(count);
     for (int i = 0; i < e->outputs; i++)
-        if (tuple) PyTuple_SET_ITEM(tuple, i, objects[i]);
-        else Py_DECREF(objects[i]);
+        if (i >= count || !tuple) Py_DECREF(objects[i]);
+        else if (count > 1) PyTuple_SET_ITEM(tuple, i, objects[i]);
     return tuple;
 }
 
@@ -515,39 +553,125 @@ static int64_t launch(const entry *e, void **pointers, const int64_t *numbers, v
     return flag;
 }
 
-/* NULL, with the exception that a kernel's flag stands for. YIELDS. */
-static PyObject *flagged(const entry *e, int64_t flag) {
-    if (flag < 0) return PyErr_NoMemory();
+/* Sets the exception that a kernel's flag stands for. YIELDS. */
+static void set_flagged(const entry *e, int64_t flag) {
+    if (flag < 0) PyErr_NoMemory();
+    if (flag < 0) return;
     PyObject *number = PyLong_FromLongLong(flag);
     PyObject *raised = number ? PyObject_CallOneArg(e->fail, number) : NULL; /* raises */
     Py_XDECREF(number);
     if (raised) PyErr_SetString(PyExc_SystemError, "a kernel's error was not raised");
     Py_XDECREF(raised);
-    return NULL;
 }
 
-/* YIELDS; `e` is counted by the caller. */
-static PyObject *run(entry *e, PyObject *const *args, PyObject *out, const int64_t *numbers, int grad) {
-    PyObject *objects[MAX_PARAMS];
+/* Runs a call for new references to its outputs: 1 done, 0 Python must look, -1 an exception is set. YIELDS; `e` is counted by the
+ * caller. */
+static int run(const entry *e, PyObject *const *args, PyObject *out, const int64_t *numbers, int grad, PyObject **objects) {
     void *pointers[2 * MAX_PARAMS];
     int given = out != Py_None;
     int state = given ? given_outputs(e, out, grad, objects) : e->functional ? new_outputs(e, objects) : 0;
-    if (state < 0) return NULL;
-    if (state == 0) Py_RETURN_NOTIMPLEMENTED;
+    if (state != 1) return state;
     int threads = thread_count();
     PyObject *scratch = e->workspace < torch.large ? NULL : PyObject_CallFunction(torch.large_scratch, "L", (long long)e->workspace);
     dl_tensor space = {0};
     if (PyErr_Occurred() || !addresses(e, args, objects, given, pointers) || (scratch && !viewed(scratch, &space))) {
         Py_XDECREF(scratch);
         drop(e, objects);
-        if (PyErr_Occurred()) return NULL;
-        Py_RETURN_NOTIMPLEMENTED;
+        return PyErr_Occurred() ? -1 : 0;
     }
     int64_t flag = launch(e, pointers, numbers, space.data, threads);
     Py_XDECREF(scratch);
-    if ((!given || bump(e, objects)) && flag == 0) return results(e, objects);
+    if ((!given || bump(e, objects)) && flag == 0) return 1;
     drop(e, objects);
-    return PyErr_Occurred() ? NULL : flagged(e, flag);
+    if (!PyErr_Occurred()) set_flagged(e, flag);
+    return -1;
+}
+
+/* ------------------------------------------------------------------ recorded calls */
+
+/* A call that waits for autograd to call `forward`, which it does in the same thread; what comes in between, as the garbage collector
+ * may, has calls of its own, and leaves `waiting` as it was. */
+typedef struct pending {
+    const entry *e;
+    PyObject *args;
+    const int64_t *numbers;
+    int missed; /* Python must look */
+    struct pending *outer;
+} pending;
+static _Thread_local pending *waiting;
+
+/* New references to what is at these places. */
+static PyObject *gathered(const entry *e, PyObject *const *args, PyObject *const *objects, const int64_t *places, int count) {
+    PyObject *tuple = PyTuple_New(count);
+    for (int i = 0; tuple && i < count; i++) {
+        PyObject *one = places[i] < e->params ? args[places[i]] : objects[places[i] - e->params];
+        Py_INCREF(one);
+        PyTuple_SET_ITEM(tuple, i, one);
+    }
+    return tuple;
+}
+
+/* Sets an attribute to a value whose reference it takes; 0 with an exception set. YIELDS. */
+static int set(PyObject *object, PyObject *name, PyObject *value) {
+    const int bad = !value || PyObject_SetAttr(object, name, value);
+    Py_XDECREF(value);
+    return !bad;
+}
+
+/* What the backward gets, and which results have no derivatives: as `Recording.record` in Python; 0 with an exception set. YIELDS. */
+static int tell_node(const entry *e, PyObject *node, PyObject *const *args, PyObject *const *objects) {
+    const recording *r = &e->record;
+    const int64_t *place = r->place;
+    if (PyObject_SetAttr(node, str_materialize_grads, Py_False)) return 0;
+    if (r->kept && !set(node, str_to_save, gathered(e, args, objects, place, r->kept))) return 0;
+    place += r->kept;
+    PyObject *scalars = r->scalars ? gathered(e, args, objects, place, r->scalars) : NULL;
+    if (r->scalars && !scalars) return 0;
+    PyObject *recorded = scalars ? PyTuple_Pack(2, PyTuple_GET_ITEM(r->state, 0), scalars) : (Py_INCREF(r->state), r->state);
+    Py_XDECREF(scalars);
+    if (!set(node, str_recorded, recorded)) return 0;
+    place += r->scalars;
+    return !r->constants || set(node, str_non_differentiable, gathered(e, args, objects, place, r->constants));
+}
+
+/* forward(ctx, *args) of the call that waits. YIELDS. */
+static PyObject *forward(PyObject *self, PyObject *const *given, Py_ssize_t n) {
+    pending *call = waiting;
+    if (!call || !call->e || n != call->e->params + 1) return PyErr_SetString(PyExc_RuntimeError, "no recorded call waits"), NULL;
+    const entry *e = call->e;
+    call->e = NULL;
+    PyObject *objects[MAX_PARAMS], *const *args = &PyTuple_GET_ITEM(call->args, 0);
+    const int state = run(e, args, Py_None, call->numbers, 0, objects);
+    if (state != 1) {
+        call->missed = !state;
+        if (!state) PyErr_SetString(PyExc_RuntimeError, "the arguments changed");
+        return NULL;
+    }
+    if (tell_node(e, given[0], args, objects)) return results(e, objects, e->record.returned);
+    drop(e, objects);
+    return NULL;
+}
+
+/* YIELDS; `e` is counted by the caller. */
+static PyObject *recorded(const entry *e, PyObject *args, const int64_t *numbers) {
+    pending call = {.e = e, .args = args, .numbers = numbers, .outer = waiting};
+    waiting = &call;
+    PyObject *result = PyObject_Call(e->record.apply, args, NULL);
+    waiting = call.outer;
+    if (!call.missed) return result;
+    Py_XDECREF(result);
+    PyErr_Clear();
+    Py_RETURN_NOTIMPLEMENTED;
+}
+
+/* The attributes of a class in whose own dictionary most are that are asked for. torch asks for some at each call by names that it makes
+ * anew, which the cache of all types does not know. */
+static PyObject *flat_attribute(PyObject *class, PyObject *name) {
+    PyObject *value = PyDict_GetItemWithError(((PyTypeObject *)class)->tp_dict, name);
+    if (!value && PyErr_Occurred()) return NULL;
+    if (!value || (Py_TYPE(value)->tp_descr_get && !PyFunction_Check(value))) return PyType_Type.tp_getattro(class, name);
+    Py_INCREF(value);
+    return value;
 }
 
 /* call(args, out, unchecked) */
@@ -559,12 +683,25 @@ static PyObject *launcher_call(launcher *self, PyObject *const *given, Py_ssize_
     if (self->count == 0 || PyTuple_GET_SIZE(given[0]) != self->params || (!unchecked && given[2] != Py_False)) Py_RETURN_NOTIMPLEMENTED;
     if (!plain_state()) Py_RETURN_NOTIMPLEMENTED;
     int grad = !gives(torch.grad_enabled, Py_False);
-    for (int i = 0; i < self->params; i++)
-        if (self->kinds[i] == 't' && !plain(args[i], grad)) Py_RETURN_NOTIMPLEMENTED;
-    entry *e = find(self, args, unchecked, numbers);
+    uint32_t requires = 0;
+    for (int i = 0; i < self->params; i++) {
+        if (self->kinds[i] != 't') continue;
+        if (!plain(args[i])) Py_RETURN_NOTIMPLEMENTED;
+        if (grad && requires_grad(args[i])) requires |= (uint32_t)1 << i;
+    }
+    if (requires && given[1] != Py_None) Py_RETURN_NOTIMPLEMENTED;
+    entry *e = find(self, args, unchecked, requires, numbers);
     if (!e) Py_RETURN_NOTIMPLEMENTED;
     e->references++;
-    PyObject *result = run(e, args, given[1], numbers, grad);
+    PyObject *result = Py_NotImplemented, *objects[MAX_PARAMS];
+    if (requires) {
+        result = recorded(e, given[0], numbers);
+    } else {
+        const int state = run(e, args, given[1], numbers, grad, objects);
+        if (state < 0) result = NULL;
+        else if (state) result = results(e, objects, e->outputs);
+        else Py_INCREF(result);
+    }
     release(e);
     return result;
 }
@@ -580,7 +717,8 @@ static Py_ssize_t launcher_length(launcher *self) { return self->count; }
 
 static PyMethodDef launcher_methods[] = {
     {"call", (PyCFunction)(void (*)(void))launcher_call, METH_FASTCALL, "call(args, out, unchecked): the result, or NotImplemented"},
-    {"add", (PyCFunction)launcher_add, METH_VARARGS, "add(address, checked, functional, params, outputs, numbers, workspace, keep, fail)"},
+    {"add", (PyCFunction)launcher_add, METH_VARARGS,
+     "add(address, checked, functional, params, outputs, numbers, workspace, keep, fail, recording)"},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot launcher_slots[] = {
@@ -592,23 +730,36 @@ static PyType_Slot launcher_slots[] = {
 };
 static PyType_Spec launcher_spec = {"tcjit._launcher.Launcher", sizeof(launcher), 0, Py_TPFLAGS_DEFAULT, launcher_slots};
 
+static PyType_Slot flat_slots[] = {{Py_tp_getattro, flat_attribute}, {0, NULL}};
+static PyType_Spec flat_spec = {"tcjit._launcher.Flat", 0, 0, Py_TPFLAGS_DEFAULT, flat_slots};
+
 static PyMethodDef module_methods[] = {
     {"configure", configure, METH_VARARGS, "what torch offers; False when this torch cannot be used"},
+    {"forward", (PyCFunction)(void (*)(void))forward, METH_FASTCALL, "forward(ctx, *args) of a torch.autograd.Function: a recorded call"},
     {"force_threads", force_threads, METH_O, "the number of threads from now on; 0 for torch's"},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef module_definition = {PyModuleDef_HEAD_INIT, "tcjit._launcher", NULL, -1, module_methods};
 
+static const struct {
+    PyObject **at;
+    const char *text;
+} names[] = {
+    {&str_requires_grad, "requires_grad"}, {&str_level, "_current_level"},
+    {&str_to_save, "to_save"},             {&str_materialize_grads, "materialize_grads"},
+    {&str_recorded, "recorded"},           {&str_non_differentiable, "non_differentiable"},
+};
+
 PyMODINIT_FUNC PyInit__launcher(void) {
     PyObject *module = PyModule_Create(&module_definition);
     PyObject *type = module ? PyType_FromSpec(&launcher_spec) : NULL;
-    str_requires_grad = PyUnicode_InternFromString("requires_grad");
-    str_level = PyUnicode_InternFromString("_current_level");
-    if (!type || !str_requires_grad || !str_level || PyModule_AddIntConstant(module, "ENTRIES", MAX_ENTRIES) ||
-        PyModule_AddObject(module, "Launcher", type)) {
-        Py_XDECREF(type);
-        Py_XDECREF(module);
-        return NULL;
-    }
+    PyObject *flat = module ? PyType_FromSpecWithBases(&flat_spec, (PyObject *)&PyType_Type) : NULL;
+    int bad = !type || !flat;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) bad |= !(*names[i].at = PyUnicode_InternFromString(names[i].text));
+    bad = bad || PyModule_AddIntConstant(module, "ENTRIES", MAX_ENTRIES) || PyModule_AddObjectRef(module, "Launcher", type) ||
+          PyModule_AddObjectRef(module, "Flat", flat);
+    Py_XDECREF(type);
+    Py_XDECREF(flat);
+    if (bad) Py_CLEAR(module);
     return module;
 }

@@ -41,6 +41,7 @@ class Launcher(Protocol):
         workspace: int,
         keep: object,
         fail: Callable[[int], object],
+        recording: tuple[Any, ...] | None = None,
         /,
     ) -> bool: ...
 

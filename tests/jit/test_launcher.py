@@ -142,6 +142,13 @@ def test_wrong_entries_are_refused(extension: ModuleType, kernels: dict[str, int
     ):  # fmt: skip
         with pytest.raises((TypeError, ValueError, OverflowError)):
             table.add(*good[:position], wrong, *good[position + 1 :])
+    outputs = ((tensors.template((8,), "float32"), (8,), 2, 32),)
+    recording: tuple[Any, ...] = (1, print, (None, ()), (0,), (), (), 1)
+    for position, wrong in ((0, 0), (0, "x"), (2, ()), (2, None), (3, (2,)), (3, [0]), (4, (-1,)), (5, ("x",)), (6, 0), (6, 2)):
+        with pytest.raises((TypeError, ValueError)):
+            table.add(*good[:4], outputs, *good[5:], (*recording[:position], wrong, *recording[position + 1 :]))
+    with pytest.raises(TypeError):
+        table.add(*good, [*recording])
     assert len(table) == 0
     assert not table.add(*good[:3], (VECTOR,) * 40, *good[4:])
     for nonsense in ((), (1,), (1, None, False)):
