@@ -50,7 +50,7 @@ def loops(text: str, shapes: Shapes, threads: int = 2) -> list[tuple[int, tuple[
 
 def test_names_are_those_of_each_assignment() -> None:
     b, c = (0, ("b",)), (0, ("c",))
-    assert loops(ATTENTION, shapes_of_attention(16, 256)) == [b, b, b, c, b]
+    assert loops(ATTENTION, shapes_of_attention(16, 224)) == [b, b, b, c, b]
 
 
 def test_a_padded_copy_is_made_for_one_image_of_a_batch() -> None:
@@ -101,8 +101,9 @@ def test_residue_classes_under_loops_that_no_residue_is_of() -> None:
     [
         (16, 256, 2, True),
         (16, 64, 2, False),  # temporaries fit in the cache of a core
-        (3, 512, 2, False),  # few iterations
-        (9, 512, 4, False),  # which threads do not share evenly
+        (3, 509, 2, False),  # few iterations
+        (9, 509, 4, False),  # which threads do not share evenly
+        (9, 512, 4, True),  # blocks of rows, which they do
         (8, 512, 4, True),
         (16, 1500, 2, True),  # one iteration's do not fit either, but are less
     ],
@@ -126,6 +127,23 @@ def test_no_more_loops_than_keep_their_temporaries_in_the_cache(heads: int, n: i
         O(b,h,i,d) +=! E(b,h,i,j) * v(b,h,j,d)
     }"""
     assert loops(text, dict.fromkeys("qkv", (16, heads, n, 64))) == [(0, dims)] * 3
+
+
+@pytest.mark.parametrize(
+    ("n", "block"),
+    [
+        (512, 64),  # in the cache of a core
+        (1024, 32),
+        (4096, 32),  # in the last cache: fewer rows use operands too seldom
+        (2039, 1),  # which has no divisors
+    ],
+)
+def test_blocks_of_rows_of_one_matrix_of_a_batch(n: int, block: int) -> None:
+    """Memory for temporaries is linear in the length of sequences where it has divisors."""
+    made = fused(ATTENTION, shapes_of_attention(16, n)).assignments
+    assert all(a.outer is not None and len(a.outer.dims) == (2 if block > 1 else 1) for a in made)
+    mapped = map_program(program(ATTENTION, shapes_of_attention(16, n)), Options(), AVX512)
+    assert n * (block if block > 1 else n) <= max(one.elements for one in mapped.slices) < 1.01 * n * (block if block > 1 else n)
 
 
 def test_blocks_of_rows() -> None:
@@ -183,7 +201,7 @@ def test_what_is_written_first_and_read_before() -> None:
 
 
 def test_copies_stand_before_what_shares_loops() -> None:
-    before = tile_reductions(fused(ATTENTION, shapes_of_attention(16, 256)), Options(), AVX512, True)
+    before = tile_reductions(fused(ATTENTION, shapes_of_attention(16, 224)), Options(), AVX512, True)
     *copies, first, second, last_sum, product, division = before.assignments
     rest = [last_sum, product, division]
     assert [a.tensor for a in copies] == ["k_staged"] and copies[0].outer == first.outer and division.fused

@@ -212,12 +212,10 @@ class _Fusion:
                 loops[loop] = 1
             if loops and self.kept(members, run, loops) <= most:
                 break
-        if not loops:  # the largest blocks of rows that threads share evenly
-            extent = run.extents[run.possible[0]]
-            rows = most * extent // total
-            sizes = (size for size in range(rows, REUSE - 1, -1) if extent % size == 0 and self.is_even(extent // size))
-            if size := next(sizes, 0):
-                loops[run.possible[0]] = size
+        rest = [loop for loop in run.possible if loop not in loops]
+        if rest and total // _iterations(run, loops) > most:
+            if size := self.rows(run.extents[rest[0]], total // _iterations(run, loops)):
+                loops[rest[0]] = size
         dims = run.shared(loops)
         count, costs = _iterations(run, loops), machine.costs
         again = {name for uses, own in zip(members, dims, strict=True) for name in uses.read_again(own) if name not in run.written}
@@ -227,6 +225,14 @@ class _Fusion:
         passed = MOVES * total / (costs.l3_load * costs.frequency if near else costs.memory_read / machine.threads)
         pays = streamed <= passed
         return loops if count >= FEWER and self.is_even(count) and reuse and pays else {}
+
+    def rows(self, extent: int, total: int) -> int:
+        """The largest block of rows, which threads share evenly, whose part of so many bytes stays in a core's cache, or else the smallest
+        whose part stays in the last one; 0 where there is none that register tiles use operands often enough in."""
+        even = [size for size in range(REUSE, extent // FEWER + 1) if extent % size == 0 and self.is_even(extent // size)]
+        near = [size for size in even if size * total // extent <= self.machine.cache_bytes // 2]
+        far = [size for size in even if size * total // extent <= self.machine.shared_bytes // (SHARE * self.machine.threads)]
+        return near[-1] if near else far[0] if far else 0
 
     def kept(self, members: Sequence[_Uses], run: _FusedRun, loops: Iterable[int]) -> float:
         """Bytes of what several members use in one iteration of some loops, of the tensors that move with these."""
