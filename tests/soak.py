@@ -349,7 +349,7 @@ def _case(work: Work, number: int) -> tuple[Case, int, int]:
     programs, rng = random.Random(f"{work.seed} {number}"), random.Random(f"{work.seed} options {number}")
     kind = random.Random(f"{work.seed} kind {number}")
     if kind.random() < (0.5 if ring == "cpu" else 0.65):
-        small = [kernels.layers, kernels.sweeps] if ring == "cpu" else []
+        small = [kernels.layers, kernels.sweeps, kernels.strided] if ring == "cpu" else []
         counts.drawn, case = 1, kind.choice((kernels.draw, kernels.mixed, *small))(programs)
     else:
         case = draw(programs, counts)

@@ -356,8 +356,8 @@ def _stays_inside(sub: Expr, extent: int, boxes: Mapping[str, tuple[int, int]], 
 
 
 def _reads_inside(padding: Padding, storage: Storage, values: Mapping[str, int]) -> bool:
-    """Whether the copy reads only elements that exist, whatever dynamic sizes are: its box may hold values that the subscripts never take
-    together."""
+    """Whether the copy reads elements, and only those that exist, whatever dynamic sizes are: its box may hold values that the subscripts
+    never take together."""
     assert isinstance(padding.value.then, Access)
     held = affine_condition(padding.value.condition, values)
     places = [affine(sub, values) for sub in padding.value.then.subscripts]
@@ -367,7 +367,8 @@ def _reads_inside(padding: Padding, storage: Storage, values: Mapping[str, int])
     sizes = sizes_in([padding.value.condition, *filter(None, (*extents, *storage.dynamic_extents))], values)
     outside = " or ".join(f"{place} < 0 or {place} >= {extent}" for place, extent in zip(places, storage.extent_texts, strict=True))
     indices = [axis.index.name for axis in padding.axes]
-    return bool(points(context(), indices, [*_facts(padding, indices, values), held, f"({outside})"], sizes).is_empty())
+    read = points(context(), indices, [*_facts(padding, indices, values), held], sizes)
+    return not read.is_empty() and bool(read.intersect(points(read.get_ctx(), indices, [f"({outside})"], sizes)).is_empty())
 
 
 def _facts(padding: Padding, places: Sequence[str], values: Mapping[str, int]) -> list[str]:

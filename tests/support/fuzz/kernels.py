@@ -70,6 +70,15 @@ def sweeps(rng: random.Random) -> Case:
             return replace(made.case(), device={"cache_bytes": rng.choice((64, 2048, 8192))})
 
 
+def strided(rng: random.Random) -> Case:
+    """Sums over the windows of a stride that an element is in, as backwards have them; for a processor with a small cache, on which they
+    share their outer loops with what they read."""
+    while True:
+        made = _Kernel(rng)
+        if _strided(made):
+            return replace(made.case(), device={"cache_bytes": rng.choice((64, 512, 8192, 1 << 20))})
+
+
 def device(rng: random.Random) -> dict[str, int]:
     """Fewer processors, so that few blocks are enough for large ones; perhaps smaller blocks and less shared memory."""
     changes = {"processors": rng.choice(PROCESSORS)} if rng.random() < 0.7 else {}
@@ -466,7 +475,7 @@ def _layers(k: _Kernel) -> bool:
     for name, dims in (("A", first), ("B", second), ("C", third)):
         k.tensor(name, *(d.upper() for d in dims))
     s, row = ", ".join(k.permuted(*batch, "m", "n")), ", ".join([*batch, "m"])
-    causal = "n <= m" if rng.random() < 0.25 else ""
+    causal = rng.choice(("n <= m", "n <= m && m - n < 5", "m + n < 40", "!(n > m)")) if rng.random() < 0.25 else ""
     k.body.append(f"S({s}) +=! A({', '.join(first)}) * B({', '.join(second)})")
     if k.floating and rng.random() < 0.4:
         guarded = f"({causal} ? S({s}) : -1000.0)" if causal else f"S({s})"
@@ -536,6 +545,47 @@ def _sweep(k: _Kernel) -> bool:
             statistics += [name] if kind == "statistic" else []
         k.returns += [name] if kind == "columns" or rng.random() < 0.5 else []
     return bool(k.returns)
+
+
+def _strided(k: _Kernel) -> bool:
+    """One or two dimensions, whose windows begin at multiples of a stride, perhaps under conditions on data."""
+    rng = k.rng
+    space = rng.choice((1, 2))
+    k.size("N", (1, 3, 8))
+    k.size("C", (1, 2, 5, 16))
+    k.dtype = rng.choice(("float32", "float32", "float64", "int32", "bfloat16"))
+    letters, tests, places, ranges, extents, count = ["h", "w"][:space], list[str](), list[str](), list[str](), list[tuple[int, int]](), 1
+    for at in letters:
+        step, window, shift = rng.choice((1, 2, 2, 3)), rng.choice((1, 2, 3, 4)), rng.choice((0, 0, 1, 2, -1))
+        inside, outside = rng.choice((1, 3, 8, 13, 16, 27)), rng.choice((2, 7, 16, 30, 33, 56))
+        moved = f"{at} + {shift} - k{at}" if shift >= 0 else f"{at} - {-shift} - k{at}"
+        exact = rng.random() < 0.7
+        tests += [f"({moved}) % {step} == 0"] if exact else []
+        tests += [f"{moved} >= {rng.choice((0, 1)) if exact else 0}", f"{moved} < {step * inside - (rng.choice((0, 1)) if exact else 0)}"]
+        places.append(f"({moved}) / {step}")
+        ranges += [f"{at} in 0:{outside}", f"k{at} in 0:{window}"]
+        extents.append((inside, outside))
+        count *= outside * window
+    if count * k.sizes["N"] * k.sizes["C"] > WORK:
+        return False
+    rng.shuffle(tests)
+    k.tensor("S", "N", "C", *(inside for inside, _ in extents))
+    read, at = ", ".join(["n", "c", *places]), ", ".join(["n", "c", *letters])
+    value = "S"
+    if rng.random() < 0.5:
+        k.body.append(f"T(n, c, {', '.join(letters)}) = S(n, c, {', '.join(letters)}) + 1")
+        value = "T"
+    if rng.random() < 0.5:
+        k.small = True
+        k.tensor("X", "N", "C", *(outside for _, outside in extents))
+        k.tensor("Z", "N", "C", *(inside for inside, _ in extents))
+        tests.append(f"X({at}) {rng.choice(('==', '<', '!='))} Z({read})")  # which the others guard
+    term = f"{value}({read})"
+    if rng.random() < 0.3:
+        k.tensor("W", "C", *(int(one.split(":")[1]) for one in ranges[1::2]))
+        term += f" * W(c, {', '.join(f'k{letter}' for letter in letters)})"
+    k.body.append(f"Y({at}) {k.operator()} {' && '.join(tests)} ? {term} : 0 where {', '.join(ranges)}")
+    return True
 
 
 FAMILIES: tuple[Callable[[_Kernel], bool], ...] = (
