@@ -288,8 +288,16 @@ def _declarations() -> str:
     return "\n".join(lines)
 
 
-@functools.lru_cache(maxsize=512)
+_compiling = threading.Lock()  # threads whose first calls meet compile a text once: what is loaded is not written again
+
+
 def _compiled(text: str, arch: int) -> Path:
+    with _compiling:
+        return _compiled_once(text, arch)
+
+
+@functools.lru_cache(maxsize=512)
+def _compiled_once(text: str, arch: int) -> Path:
     _runtime()
     folder = _folder()
     header = folder / "cuda.h"
