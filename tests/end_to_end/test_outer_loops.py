@@ -5,7 +5,6 @@ Modules: mapping.passes.contract_slices
 
 from __future__ import annotations
 
-import random
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -18,10 +17,9 @@ from support.cases import Case
 from support.compare import assert_agree
 from support.fuzz.kernels import layers
 from support.mapping import AVX512, program
-from support.run import array, assert_right, tensor
+from support.run import array, right_cases, tensor
 
 import tcjit
-from tcjit.errors import TCError
 from tcjit.jit.kernel import Kernel
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.extract import extract
@@ -163,12 +161,7 @@ def test_programs(name: str) -> None:
 def test_random_layers(shard: int) -> None:
     """Products in chains, whose tensors have the batch in any place; the soak draws fresh ones."""
     fused = 0
-    for number in range(shard, 40, 4):
-        case = layers(random.Random(f"layers {number}"))
-        try:
-            assert_right(case, "cpu")
-        except (AssertionError, TCError) as error:
-            raise AssertionError(f"program {number}: {error}\n{case}\n{case.text}") from error
+    for case in right_cases(layers, range(shard, 40, 4)):
         fused += any(assignment.outer for assignment in fused_program(case))
     assert fused, "some of them share loops"
 

@@ -5,14 +5,11 @@ Modules: mapping.passes.pad_operands
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from support.fuzz.kernels import strided
 from support.mapping import AVX512, program
-from support.run import assert_right
+from support.run import right_cases
 
-from tcjit.errors import TCError
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.extract import extract
@@ -136,11 +133,6 @@ def test_what_is_chosen_and_compared_has_one_copy() -> None:
 def test_random_windows_of_a_stride(shard: int) -> None:
     """Conditions on quotients and residues, and on what is read under them; the soak draws fresh ones."""
     copies = 0
-    for number in range(shard, 32, 4):
-        case = strided(random.Random(f"strided {number}"))
-        try:
-            assert_right(case, "cpu")
-        except (AssertionError, TCError) as error:
-            raise AssertionError(f"program {number}: {error}\n{case}\n{case.text}") from error
+    for case in right_cases(strided, range(shard, 32, 4)):
         copies += any("_padded" in t.name for t in pad_operands(extract(case.program()), AVX512).tensors)
     assert copies, "some of them have padded copies"

@@ -5,7 +5,6 @@ Modules: mapping.passes.fuse_column_reductions
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
 import pytest
@@ -13,10 +12,10 @@ import torch
 from support.caches import small_caches
 from support.fuzz.kernels import sweeps
 from support.mapping import AVX512, program
-from support.run import assert_right
+from support.run import right_cases
 
 import tcjit
-from tcjit.errors import TCError, VerifyError
+from tcjit.errors import VerifyError
 from tcjit.grammar.ast import Const
 from tcjit.mapping.assignment import Assignments
 from tcjit.mapping.extract import extract
@@ -141,12 +140,7 @@ def test_other_operators_and_sums_that_go_on(operator: str) -> None:
 def test_random_sweeps(shard: int) -> None:
     """Statements over the rows of a matrix; the soak draws fresh ones."""
     fused = 0
-    for number in range(shard, 28, 4):
-        case = sweeps(random.Random(f"sweeps {number}"))
-        try:
-            assert_right(case, "cpu")
-        except (AssertionError, TCError) as error:
-            raise AssertionError(f"program {number}: {error}\n{case}\n{case.text}") from error
+    for case in right_cases(sweeps, range(shard, 28, 4)):
         with small_caches(case.device["cache_bytes"]):
             before = extract(case.program())
             fused += any(a.outer for a in fuse_column_reductions(before, replace(AVX512, shared_bytes=64)).assignments)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import random
 import zlib
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 
 import numpy as np
@@ -74,6 +75,17 @@ def call(case: Case, program: Program, target: str, layouts: bool = True, unchec
     synchronize()  # raises what a GPU found
     results = results if isinstance(results, tuple) else (results,)
     return {name: array(result) for name, result in zip(definition.returns, results, strict=True)}
+
+
+def right_cases(draw: Callable[[random.Random], Case], numbers: Iterable[int]) -> Iterator[Case]:
+    """The random programs with these numbers, each of which is right on the CPU."""
+    for number in numbers:
+        case = draw(random.Random(f"{draw.__name__} {number}"))
+        try:
+            assert_right(case, "cpu")
+        except (AssertionError, TCError) as error:
+            raise AssertionError(f"program {number}: {error}\n{case}\n{case.text}") from error
+        yield case
 
 
 def assert_right(case: Case, target: str) -> None:
