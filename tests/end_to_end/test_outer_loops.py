@@ -157,6 +157,16 @@ def test_programs(name: str) -> None:
     assert not any(f"float *restrict {tensor} = (float *)(tc_slice" in source for tensor in temporaries)
 
 
+def test_a_band_that_the_middle_of_the_shared_loops_has_no_terms_of() -> None:
+    """Plans are made at one iteration, which has some."""
+    text = """def f(float(M,K) A, float(K,N) B, float(N,P) C) -> (Y) {
+        S(m,n) +=! A(m,k) * B(k,n)
+        E(m,n) = n <= m && m - n < 5 ? exp(S(m,n)) : 0.0
+        Y(p,m) +=! n <= m && m - n < 5 ? E(m,n) * C(n,p) : 0.0 }"""
+    kernel = compiled(text, {"A": (128, 8), "B": (8, 6), "C": (6, 13)})
+    assert any(line.startswith("outer loops m_block shared by S E") for line in kernel.resources["reductions"])
+
+
 @pytest.mark.parametrize("shard", range(4))
 def test_random_layers(shard: int) -> None:
     """Products in chains, whose tensors have the batch in any place; the soak draws fresh ones."""

@@ -136,3 +136,11 @@ def test_random_windows_of_a_stride(shard: int) -> None:
     for case in right_cases(strided, range(shard, 32, 4)):
         copies += any("_padded" in t.name for t in pad_operands(extract(case.program()), AVX512).tensors)
     assert copies, "some of them have padded copies"
+
+
+@pytest.mark.parametrize("dtype", ["float", "bfloat16"])
+def test_conditions_that_leave_no_term(dtype: str) -> None:
+    """As those of a band do, of blocks of rows beside it: nothing is a nest, and results are what they start from."""
+    text = f"def f({dtype}(M,K) A, {dtype}(K,N) B) -> (Y) {{ Y(m, n) +=! n >= 40 + m ? A(m, k) * B(k, n) : 0.0 }}"
+    mapped = map_program(program(text, {"A": (32, 8), "B": (8, 36)}), Options(), AVX512)
+    assert not any(s.tiled for s in mapped.scop.statements) and any(s.untiled == "no term counts" for s in mapped.scop.statements)

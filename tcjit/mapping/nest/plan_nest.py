@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import permutations, product
 from math import prod
 from operator import itemgetter
@@ -18,7 +19,7 @@ from tcjit.mapping.nest.merge_dims import fix_dim
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
 from tcjit.mapping.nest.operands import Operand, operands
 from tcjit.mapping.nest.prefetch import prefetches
-from tcjit.mapping.nest.statement import FlatStatement
+from tcjit.mapping.nest.statement import DIM, FlatStatement
 from tcjit.mapping.nest.traffic import Traffic
 from tcjit.mapping.nest.vector_forms import has_vector_form
 
@@ -140,8 +141,7 @@ def _choices(
     """The register tiles that are possible at one iteration of the shared loops, each behind its rank: the least is the best."""
     iterations = prod(s.extent(dim) for dim in s.shared)
     once = frozenset(access for access, flat in s.reads.items() if not any(map(flat.stride, s.shared)))  # copied before the shared loops
-    for dim in s.shared:
-        s = fix_dim(s, dim, s.extent(dim) // 2)
+    s = _at_one_iteration(s)
     longest = _window(s)
     reads = s.reads.values()
     terms = [dim for dim in reversed(s.terms) if dim not in longest]
@@ -159,6 +159,17 @@ def _choices(
                     continue
                 step = abs(s.write.stride(shape.row)) if shape.row else 0
                 yield (_rank(costs.bound(shape, cost.cycles)), _rank(cost.cycles), step, -shape.rows * shape.columns), costs, shape, cost
+
+
+def _at_one_iteration(s: FlatStatement) -> FlatStatement:
+    """The statement at the middle iteration of the shared loops, or at one that has terms."""
+    values = {dim: s.extent(dim) // 2 for dim in s.shared}
+    middle = reduce(lambda left, dim: fix_dim(left, dim, values[dim]), values, s)
+    if not middle.domain.is_empty():
+        return middle
+    point = s.domain.sample_point()
+    values = {dim: point.get_coordinate_val(DIM.set, s.dims.index(dim)).to_python() for dim in s.shared}
+    return reduce(lambda left, dim: fix_dim(left, dim, values[dim]), values, s)
 
 
 def _window(s: FlatStatement) -> tuple[str, ...]:

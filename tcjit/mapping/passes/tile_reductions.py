@@ -332,6 +332,8 @@ class _ReductionTiling:
         program = self.setting.program.program
         whole = affine_statement(self.name, a, tensors, program, context())
         restricted = restrict(whole, a.value.dtype, program.values)
+        if restricted.domain.is_empty():
+            raise _NoNestError("no term counts")
         lanes = has_lane_form(restricted.body) and not _rounds(self.a.value)
         if not (has_vector_form(restricted.body) or lanes):
             raise _NoNestError("the body has no form over vectors or lanes")
