@@ -50,6 +50,7 @@ def condition(uses: str) -> str:
         ("O(i, j) = G(i, j) > 0.0 ? S(i, j) : 0.0  P(i) +=! G(i, j)", ""),  # which only the call knows
         ("O(i, j) = j <= i ? S(j, j) + G(i, j) : 0.0  P(i) +=! G(i, j)", ""),  # one element for many
         ("O(i, j) = j < i ? S(i - 1, j) : 0.0 where i in 0:N, j in 0:N  P(i) +=! G(i, j)", ""),
+        ("O(i, j) = i * j < 9 ? S(i, j) : 0.0  P(i) +=! G(i, j)", ""),  # which isl cannot express
         ("O(i, j) = S(i, j)  P(i) +=! j <= i ? S(i, j) : 0.0", ""),
     ],
 )

@@ -6,9 +6,11 @@ dead. The condition becomes part of the product's domain (``restrict``), on whos
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 
+from tcjit.grammar.affine import condition as affine_condition
 from tcjit.grammar.ast import Binary, Expr, Index, Select
 from tcjit.grammar.liveness import is_guarded_by, live_conditions
 from tcjit.grammar.walk import with_names
@@ -25,7 +27,8 @@ def eliminate_dead_instances(before: Assignments) -> Assignments:
     exprs = [expr for a in before.assignments for expr in (a.value, *a.subscripts, *([a.start] if a.start is not None else []))]
     live = live_conditions(exprs, axes) if axes else {}
     made = tuple(
-        _under(a, axes[a.tensor], live[a.tensor]) if a.tensor in live and _is_candidate(before, a) else a for a in before.assignments
+        _under(a, axes[a.tensor], live[a.tensor], before.values) if a.tensor in live and _is_candidate(before, a) else a
+        for a in before.assignments
     )
     return replace(before, assignments=made, replaced=tuple((a,) for a in made))
 
@@ -38,11 +41,12 @@ def _is_candidate(before: Assignments, a: Assignment) -> bool:
     return storage.role == "temporary" and bool(a.reduction) and whole and not (a.dynamic or a.final or a.constraints)
 
 
-def _under(a: Assignment, axes: tuple[str, ...], conditions: tuple[Expr, ...]) -> Assignment:
-    """A reduction that has conditions on the axes of its result, if it has not all of them already."""
+def _under(a: Assignment, axes: tuple[str, ...], conditions: tuple[Expr, ...], values: Mapping[str, int]) -> Assignment:
+    """A reduction that has the affine ones of some conditions on the axes of its result, if it has not all of them already."""
     own = [sub for sub in a.subscripts if isinstance(sub, Index)]
     named = {axis: sub.name for axis, sub in zip(axes, own, strict=True)}
-    missing = [condition for one in conditions if not is_guarded_by(a.value, condition := with_names(one, named))]
+    named_so = (with_names(condition, named) for condition in conditions)
+    missing = [one for one in named_so if affine_condition(one, values) is not None and not is_guarded_by(a.value, one)]
     if not missing:
         return a
     condition = reduce(lambda left, right: Binary("&&", left, right, dtype="bool"), missing)
