@@ -188,3 +188,20 @@ def test_quotients_of_sums_without_terms(rows: int) -> None:
     wanted = torch.autograd.grad(torch.where(used, a / torch.where(used, z[:, None], 1.0), 0.0).sum(1), [a, z], torch.ones(4))
     torch.testing.assert_close(got, wanted)
     assert torch.equal(got[1] == 0, lengths == 0)
+
+
+@pytest.mark.parametrize("mask", ["j <= i", "j <= i && i - j < 2"])
+def test_both_orders_of_scores_that_are_read_behind_a_mask(mask: str) -> None:
+    """Sums that nothing reads are left out of the adjoint, and of the adjoint's adjoint."""
+    text = f"""def f(double(N,D) q, double(N,D) k, double(N,D) v) -> (O) {{
+        S(i, j) +=! q(i, d) * k(j, d)
+        T(i, j) = {mask} ? S(i, j) * 0.5 + S(i, j) * S(i, j) : -1e30
+        M(i) max=! T(i, j)
+        E(i, j) = exp(T(i, j) - M(i))
+        Z(i) +=! E(i, j)
+        O(i, d) +=! {mask} ? E(i, j) / Z(i) * v(j, d) : 0.0
+    }}"""
+    args = [torch.randn(5, 3, generator=torch.Generator().manual_seed(n), dtype=torch.float64, requires_grad=True) for n in range(3)]
+    f = tcjit.define(text).f
+    assert "S(i, j) +=! " + mask in f.backward_source()
+    assert gradcheck(f, args) and gradgradcheck(f, args)

@@ -45,8 +45,8 @@ def _under(a: Assignment, axes: tuple[str, ...], conditions: tuple[Expr, ...], v
     """A reduction that has the affine ones of some conditions on the axes of its result, if it has not all of them already."""
     own = [sub for sub in a.subscripts if isinstance(sub, Index)]
     named = {axis: sub.name for axis, sub in zip(axes, own, strict=True)}
-    named_so = (with_names(condition, named) for condition in conditions)
-    missing = [one for one in named_so if affine_condition(one, values) is not None and not is_guarded_by(a.value, one)]
+    renamed = (with_names(condition, named) for condition in conditions)
+    missing = [one for one in renamed if affine_condition(one, values) is not None and not is_guarded_by(a.value, one)]
     if not missing:
         return a
     condition = reduce(lambda left, right: Binary("&&", left, right, dtype="bool"), missing)
