@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import PYTHONPATH, ROOT
 
 from tcjit.grammar import front
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -50,7 +50,7 @@ def test_python_blocks_of_the_page_on_gpus(tmp_path: Path) -> None:
         nvrtc.version()
     except CompileError as missing:
         pytest.skip(str(missing))
-    variables = {**os.environ, "TCJIT_OPENCL_DEVICE": "pocl", "POCL_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    variables = {**os.environ, "TCJIT_OPENCL_DEVICE": "pocl", "POCL_CACHE_DIR": str(tmp_path), "PYTHONPATH": PYTHONPATH}
     page = ROOT / "docs" / "gpu.md"
     done = subprocess.run([sys.executable, __file__, page], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

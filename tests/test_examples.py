@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import ROOT
+from support import PYTHONPATH, ROOT
 from support.rings.opencl import require
 
 EXAMPLES = ROOT / "examples"
@@ -36,7 +36,7 @@ def test_every_example_is_listed() -> None:
 def test_example(name: str, tmp_path: Path) -> None:
     if name == "gpu":
         require("pocl")
-    command, environment = [sys.executable, EXAMPLES / f"{name}.py"], {**os.environ, "PYTHONPATH": str(ROOT)}
+    command, environment = [sys.executable, EXAMPLES / f"{name}.py"], {**os.environ, "PYTHONPATH": PYTHONPATH}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "False" not in done.stdout

@@ -11,11 +11,11 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 import pytest
+from support import PYTHONPATH, ROOT
 
 import tcjit
 from tcjit.cache.keys import ABOVE
 
-ROOT = Path(__file__).resolve().parent.parent
 # lowest first: a unit may import itself and anything to its left
 ORDER = """errors redact checked notebook config scratch step layout grammar mapping codegen runtime cache tuner jit nn library byoc cli
 __main__""".split()
@@ -61,7 +61,7 @@ def within(module: str, homes: tuple[str, ...]) -> bool:
 
 def child(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": PYTHONPATH}
     )
 
 

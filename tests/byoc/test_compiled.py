@@ -7,11 +7,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from support import PYTHONPATH, ROOT
 from support.byoc.toy import Toy
 from torch import Tensor, nn
 from torch.nn import functional
@@ -24,7 +24,6 @@ from tcjit.errors import PartitionError
 
 pytestmark = pytest.mark.host
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture(autouse=True)
@@ -341,6 +340,6 @@ import tcjit.byoc.compiled
 assert "tcjit" in torch._dynamo.list_backends()
 print(torch.compile(lambda x: x.exp() + 1, backend="tcjit")(torch.zeros(2)).tolist())
 """
-    own = {"PYTHONPATH": str(ROOT), "TCJIT_CACHE_DIR": os.environ["TCJIT_CACHE_DIR"]}  # not the user's, which may hold measured constants
+    own = {"PYTHONPATH": PYTHONPATH, "TCJIT_CACHE_DIR": os.environ["TCJIT_CACHE_DIR"]}  # not the user's, which may hold measured constants
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=own)
     assert done.stdout.strip() == "[2.0, 2.0]", done.stderr

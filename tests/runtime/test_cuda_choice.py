@@ -7,9 +7,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from support import PYTHONPATH
 from support.rings import cuda_stub as stub
 
 from tcjit import config
@@ -17,7 +17,6 @@ from tcjit.errors import LaunchError, TCError
 from tcjit.runtime import cuda, cuda_driver
 
 pytestmark = pytest.mark.cold
-ROOT = Path(__file__).resolve().parents[2]
 LIGHT = """
 import tcjit.runtime.cuda, tcjit.runtime.nvrtc
 print(sorted({"numpy", "torch"} & set(sys.modules)))
@@ -30,7 +29,7 @@ def run(package: str, code: str, **environment: str) -> list[str]:
 
 def child(code: str, **environment: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT), **environment}
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": PYTHONPATH, **environment}
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

@@ -4,12 +4,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from support import PYTHONPATH
 from support.rings import cuda_stub as stub
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.cuda
 # one def with one output and one input, a workspace, an integer and a float: y = x * scale + shift, flagged where x is not finite
 START = """
@@ -58,7 +57,7 @@ def package(request: pytest.FixtureRequest) -> str:
 
 
 def run(package: str, code: str) -> list[str]:
-    environment = {**os.environ, "TCJIT_CUDA_DRIVER": package, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "TCJIT_CUDA_DRIVER": package, "PYTHONPATH": PYTHONPATH}
     done = subprocess.run([sys.executable, "-c", START + code], capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import PYTHONPATH
 
 from tcjit.errors import CompileError, LaunchError
 from tcjit.runtime import host
 
-ROOT = Path(__file__).resolve().parents[2]
 ADD = """
 #include <stdint.h>
 int64_t add_one(void *const *tensors, const int64_t *numbers, void *workspace, int threads) {
@@ -373,7 +373,7 @@ assert len({{p[-1] for p in lines if "libgomp" in p[-1]}}) == 1, "two OpenMP run
 assert "torch" in mine or not any(Path(torch.__file__).parent.rglob("libgomp*"))
 print("same")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": PYTHONPATH})
     assert done.stdout == "same\n", done.stderr
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from optuna.trial import TrialState
-from support import ROOT
+from support import PYTHONPATH
 from support.tuner.postgres import server
 
 from tcjit.tuner.storage import open_storage
@@ -22,7 +22,7 @@ TRIALS = 6
 def tune(folder: Path, where: str, machine: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tcjit", "tune", str(folder / "mm.tc"), "--shapes", "A=30x40,B=40x50", "--storage", where]
     more = ["--trials", str(TRIALS), "--workers", "1", "--seed", str(machine)]
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "TCJIT_CACHE_DIR": str(folder / f"cache {machine}")}
+    variables = {**os.environ, "PYTHONPATH": PYTHONPATH, "TCJIT_CACHE_DIR": str(folder / f"cache {machine}")}
     return subprocess.Popen([*command, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables, cwd=folder)
 
 

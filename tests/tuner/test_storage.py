@@ -21,7 +21,7 @@ import pytest
 from optuna.storages import JournalStorage, get_storage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
-from support import ROOT
+from support import PYTHONPATH
 from support.tuner.postgres import server
 from support.tuner.storages import answers, contents, steps
 from support.tuner.study import GENES, start, study_of, value
@@ -119,7 +119,7 @@ for where in (None, {str(tmp_path / "study")!r}, "sqlite:///{tmp_path}/study.db"
     open_storage(where).close()
 assert optuna.logging.get_verbosity() == level
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": PYTHONPATH})
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
