@@ -208,7 +208,6 @@ def _define() -> None:
         "Autograd": _with_gradients,
         "AutogradMeta": _below,
         "CompositeExplicitAutograd": served,
-        "Meta": _plain,
     }
     for key, kernel in kernels.items():
         _LIBRARY.impl("call", kernel, key)  # type: ignore[no-untyped-call]

@@ -31,6 +31,7 @@ _FILE = re.compile(r"libnvrtc(-[0-9a-f]{8})?\.so\.(\d+)(\.\d+)*")
 _BUILTINS = re.compile(r"libnvrtc-builtins(-[0-9a-f]{8})?\.so\.(\d+)(\.\d+)*")
 _MAJORS = (13, 12)
 _OLDEST = (12, 4)  # the first with --minimal, and what PyTorch 2.6 brings
+_CACHING = (12, 9)  # the first with a cache of its own, which gives no log for what it holds: no registers, no spills
 _ARCHITECTURE = re.compile(r"sm_(\d+)[af]?")
 _REFUSALS = (5, 6)  # of an option, and of the text; other statuses are troubles of its own
 _NOTE = "nvrtc"
@@ -56,7 +57,7 @@ def compile(text: str, symbols: Sequence[str], architecture: str, options: Seque
     if wanted is None or int(wanted[1]) not in tool.architectures:
         known = ", ".join(f"sm_{number}" for number in tool.architectures)
         raise CompileError(f"NVRTC {tool.version} does not compile for {architecture}", hint=f"one of {known}; or another release of NVRTC")
-    arguments = [f"--gpu-architecture={architecture}", *OPTIONS, *options]
+    arguments = [f"--gpu-architecture={architecture}", *OPTIONS, *tool.without_cache, *options]
     status, log, cubin = tool.run(text, arguments)
     if status:
         words = log.strip() or tool.words(status)
@@ -179,6 +180,7 @@ class _Library:
         if (major.value, minor.value) < _OLDEST:
             raise CompileError(f"NVRTC {self.version} in {path} is too old", hint=INSTALL)
         self.architectures = tuple(numbers)
+        self.without_cache = ("--no-cache",) if (major.value, minor.value) >= _CACHING else ()
         self._lib.nvrtcGetErrorString.restype = ctypes.c_char_p
 
     def words(self, status: int) -> str:

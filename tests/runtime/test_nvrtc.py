@@ -198,6 +198,19 @@ def test_every_release_compiles(release: str) -> None:
         assert release not in RELEASES[1:] or nvrtc.version().startswith(f"{release}, ")
 
 
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_text_that_was_compiled_before_has_a_log(release: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVRTC from 12.9 on caches, on a machine with a driver, and says nothing of registers and spills then."""
+    with using(release):
+        tool, asked = nvrtc._library(), list[str]()
+        run = tool.run
+        monkeypatch.setattr(tool, "run", lambda text, options: asked.extend(options) or run(text, options))
+        for _ in range(2):
+            assert nvrtc.compile(TRIVIAL, ["twice"], "sm_90").resources["twice"].registers > 0
+        major, minor = map(int, tool.version.split("."))
+        assert asked.count("--no-cache") == (2 if (major, minor) >= (12, 9) else 0)
+
+
 def test_builtins_beside_a_library_without_run_path(tmp_path: Path) -> None:
     """In a process of its own: what is loaded stays."""
     compiler = shutil.which("cc") or shutil.which("gcc")
