@@ -23,6 +23,7 @@ from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, rebuild, same_node, wide_factors, with_accesses, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.nest.restrict import is_chosen
+from tcjit.mapping.passes.split_residues import placed, residue_classes
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.verify_overlapped import Instances, OverlappedTiles
 
@@ -56,6 +57,7 @@ class _Replacement(Instances):
             "chunk_reductions": self.chunked,
             "combine_in_blocks": self.copied,
             "restrict_products": self.restricted,
+            "split_residues": self.classes,
             "eliminate_dead_instances": self.unread,
             "split_index_sets": self.parted,
             "split_sums": self.parted,
@@ -366,6 +368,33 @@ class _Replacement(Instances):
             return "a term has another value"
         return "" if self.neutral(old.value, neutral, whole.subtract(left), old) else "a term that is no identity is gone"
 
+    def classes(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """Residue classes of indices: each result in one of them, with all of its terms that are not the identity."""
+        neutral = identity(old.operator, old.value.dtype)
+        left, results = self.instances(old), self.instances(_results(old))
+        if old.start != identity(old.operator, self.before[old.tensor].dtype) or old.operator == "=":
+            return "the results do not start at the identity"
+        for a, one in zip(new, residue_classes(old, self.values), strict=True):
+            places = [str(affine(placed(index(dim), one), self.values)) for dim in old.dims]
+            subscripts = zip(old.subscripts, a.subscripts, strict=True)
+            if a.tensor != old.tensor or not all(self.agree(placed(sub, one), own, self.instances(a), a) for sub, own in subscripts):
+                return "an element is another one"
+            started = self.instances(_results(a)).apply(self.map(_results(a).dims, places[: len(old.results)]))
+            if not started.is_subset(results):
+                return "results of two classes, or of none"
+            results = results.subtract(started)
+            if a.operator == "=" and a.value == neutral and not a.reduction:
+                continue
+            terms = self.instances(a).apply(self.map(a.dims, places))
+            if (a.operator, a.reduction, a.start) != (old.operator, old.reduction, old.start) or not terms.is_subset(left):
+                return "a term is not summed once"
+            if not self.agree(placed(old.value, one), a.value, self.instances(a), a):
+                return "a term has another value"
+            left = left.subtract(terms)
+        if not results.is_empty():
+            return "results without a class"
+        return "" if self.neutral(old.value, neutral, left, old) else "a term that is no identity is gone"
+
     def unread(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """The identity instead of terms of elements that no assignment reads."""
         if len(new) != 1 or replace(new[0], value=old.value) != old or self.before[old.tensor].role != "temporary":
@@ -439,11 +468,22 @@ class _Replacement(Instances):
             pairs = zip(children(old), children(new), strict=True)
             if all(self.agree(left, right, instances, a, places) for left, right in pairs):
                 return True
+        if not places and self.same_on(instances, old, new, a):
+            return True
         if isinstance(old, Select) and not places and (holds_where := condition(old.condition, self.values)) is not None:
             if self.empty(instances, a, f"not ({holds_where})"):
                 return self.agree(old.then, new, instances, a)
             if self.empty(instances, a, holds_where):
                 return self.agree(old.other, new, instances, a)
+        return False
+
+    def same_on(self, instances: isl.Set, old: Expr, new: Expr, a: Assignment) -> bool:
+        """Whether isl knows two indices, or two conditions, to be the same at some instances."""
+        if old.dtype == new.dtype == "int64" and None not in (texts := (affine(old, self.values), affine(new, self.values))):
+            return self.empty(instances, a, f"{texts[0]} != {texts[1]}")
+        if old.dtype == new.dtype == "bool" and None not in (facts := (condition(old, self.values), condition(new, self.values))):
+            apart = f"(({facts[0]}) and not ({facts[1]})) or (({facts[1]}) and not ({facts[0]}))"
+            return self.empty(instances, a, apart)
         return False
 
 

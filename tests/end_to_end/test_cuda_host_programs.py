@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.cases import REGRESSIONS, load
+from support.fuzz.kernels import strided
 from support.fuzz.programs import draw
 from support.library import Case, assert_agrees
 from support.mapping import CONVOLUTION, MATMUL, SOFTMAX
@@ -109,6 +110,25 @@ def test_results_that_a_condition_leaves_out_are_zeros(dtype: str, extent: int) 
     inside = torch.arange(2 * extent)[None] <= torch.arange(extent)[:, None]
     wanted = torch.where(inside, a.float() @ b.float(), 0.0)
     torch.testing.assert_close(kernel(a, b), wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize(("stride", "dilation", "terms", "padding"), [(2, 1, 3, 1), (3, 1, 2, 0), (2, 2, 3, 2), (3, 2, 4, 1), (4, 6, 3, 3)])
+def test_transposed_convolutions(stride: int, dilation: int, terms: int, padding: int) -> None:
+    """Every residue class, those without terms among them; what no term reads may be no number."""
+    text = f"""def f(float(C,W) X, float(C,F,K) V) -> (O) {{
+        O(f,w) +=! (x >= 0 && x < {stride}*W && x % {stride} == 0) ? X(c, x / {stride}) * V(c, f, k) : 0.0
+            where w in 0:L, x = w + {padding} - {dilation} * k }}"""
+    length = (21 - 1) * stride - 2 * padding + dilation * (terms - 1) + 1
+    kernel, (x, v) = made(text.replace("0:L", f"0:{length}"), (12, 21), (12, 18, terms))
+    assert 2 <= kernel.source.count("__global__") <= stride
+    wanted = torch.nn.functional.conv_transpose1d(x[None], v, stride=stride, padding=padding, dilation=dilation)[0]
+    torch.testing.assert_close(kernel(x, v), wanted)
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("number", range(6))
+def test_strided_windows(number: int) -> None:
+    assert_right(strided(random.Random(f"{SEED} strided {number}")), TARGET)
 
 
 EXTENTS = {"whole": (64, 64, 32, 32), "odd": (50, 70, 24, 20), "long": (20, 300, 16, 40)}

@@ -1,6 +1,7 @@
 """The proofs of the passes over assignments: what the passes do holds, and every fault that is put into it is found.
 
-Modules: mapping.passes.hoist_invariants mapping.passes.restrict_products mapping.verify_assignments
+Modules: mapping.passes.hoist_invariants mapping.passes.restrict_products mapping.passes.split_residues
+mapping.verify_assignments
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tcjit.mapping.passes.hoist_invariants import hoist_invariants
 from tcjit.mapping.passes.restrict_products import restrict_products
 from tcjit.mapping.passes.split_index_sets import split_index_sets, split_sums
 from tcjit.mapping.passes.split_initialisation import split_initialisation
+from tcjit.mapping.passes.split_residues import split_residues
 from tcjit.mapping.passes.widen import widen
 from tcjit.mapping.verify_assignments import verify_assignments
 
@@ -79,6 +81,18 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, tuple[int, ...]]]] = {
         "def f(float(N,K) A, float(K,M) B) -> (C) { C(i, j) +=! (j <= i) ? A(i, k) * B(k, j) : 0.0 }",
         {"A": (20, 8), "B": (8, 24)},
     ),
+    "stride of two": (
+        "split_residues",
+        "def f(float(C,W) X, float(C,K) V) -> (O) { O(w) +=! (x >= 0 && x < 2*W && x % 2 == 0) ? X(c, x/2) * V(c, k) : 0.0 "
+        "where w in 0:19, x = w + 1 - k }",
+        {"X": (4, 9), "V": (4, 3)},
+    ),
+    "stride of three, two terms": (
+        "split_residues",
+        "def f(float(W) X, float(K) V) -> (O) { O(w) max=! ((w - k) % 3 == 0) ? "
+        "((w < k || w >= k + 3 * W) ? -infinity() : X((w - k)/3) * V(k)) : -infinity() where w in 0:31 }",
+        {"X": (9,), "V": (2,)},
+    ),
     "narrowed": (
         "hoist_invariants",
         "def f(float(M,K) A, float16(K,N) B) -> (float32(M,N) C) { C(m, n) +=! float32(float16(A(m, k)) * B(k, n)) }",
@@ -100,6 +114,7 @@ PASSES: dict[str, Callable[[Assignments], Assignments]] = {
     "split_initialisation": split_initialisation,
     "factor_contractions": factor_contractions,
     "restrict_products": restrict_products,
+    "split_residues": split_residues,
     "hoist_invariants": lambda before: hoist_invariants(before, True, True),
 }
 
@@ -248,6 +263,19 @@ FAULTS: list[tuple[str, Change, str]] = [
     ("triangle", lambda parts: [*parts, *parts], "more than domain|no temporary"),
     ("band", first(constraints=("k <= i",)), "another value"),
     ("band", first(constraints=("k <= i", "k + 3 >= i")), "no identity is gone"),
+    ("stride of two", box(0, 0, 0, -1), "without a class"),
+    ("stride of two", box(0, 0, 0, 1), "two classes, or of none"),
+    ("stride of two", box(0, 1, 0, -1), "no identity is gone"),
+    ("stride of two", box(1, 1, 0, 1), "not summed once|another value"),
+    ("stride of two", first(subscripts=(Index("w", dtype="int64"),)), "element is another"),
+    ("stride of two", first(operator="max="), "not summed once"),
+    ("stride of two", first(start=None), "not summed once"),
+    ("stride of two", first(constraints=("w > 0",)), "no identity is gone"),
+    ("stride of two", value(1, 2, 3), "another value"),
+    ("stride of two", lambda parts: [replace(parts[0], value=parts[1].value), parts[1]], "another value"),
+    ("stride of two", lambda parts: [replace(parts[0], tensor="X"), parts[1]], "element is another"),
+    ("stride of three, two terms", last(value=Const(0.0, dtype="float32")), "not summed once|another value"),
+    ("stride of three, two terms", box(2, 0, 0, -1), "without a class"),
     ("started", lambda parts: parts[1:], "not started"),
     ("started", lambda parts: parts[:1], "the update changed"),
     ("started", box(0, 0, 0, -1), "not started"),

@@ -1,0 +1,131 @@
+"""Split residues: on a GPU, one sum for each residue class of the indices that a condition takes modulo a number.
+
+A transposed convolution of stride 2 has ``(h + 1 - kh) % 2 == 0 ? X((h + 1 - kh) / 2) * K(kh) : 0``: for even ``h`` the odd ``kh`` have
+terms, and no others. Over ``2 * h`` and ``2 * kh + 1`` the sum reads ``X(h - kh)``: a product without the condition and without divisions,
+of a quarter of the terms in two dimensions. Results in whose class no term is are zeros. Exact, as ``restrict`` is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import product
+from math import prod
+
+from tcjit.grammar.affine import affine, conjuncts, isl_name
+from tcjit.grammar.affine import condition as affine_condition
+from tcjit.grammar.arithmetic import index, total
+from tcjit.grammar.ast import Binary, Expr, Select, Unary
+from tcjit.grammar.polynomial import number
+from tcjit.grammar.walk import rebuild, with_index
+from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+from tcjit.mapping.isl import context, points
+from tcjit.mapping.nest.split_residues import MAX_CLASSES, MAX_RESIDUES, moduli
+from tcjit.mapping.reduction import conjunction, guarded_term, identity
+from tcjit.mapping.storage import Bounds
+from tcjit.mapping.strides import affine_form
+
+
+@dataclass(frozen=True)
+class ResidueClass:
+    """The place of each index of a sum in terms of those of a class, and their bounds; ``terms``: whether its results have any."""
+
+    places: Mapping[str, Expr]
+    bounds: Bounds
+    terms: bool
+
+
+def split_residues(before: Assignments) -> Assignments:
+    """The program with sums in the place of those whose conditions take indices modulo a number."""
+
+    def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
+        if a.start != identity(a.operator, temporaries.tensors[a.tensor].dtype):
+            return [a]
+        return [_of_class(a, one, before.values) for one in residue_classes(a, before.values)] or [a]
+
+    return rewrite(before, visit)
+
+
+def residue_classes(a: Assignment, values: Mapping[str, int]) -> list[ResidueClass]:
+    """Those of a reduction, each result in one of them; none where there is no modulus, or where a result has terms in several."""
+    conditions, _ = guarded_term(a.value, a.operator, values)
+    if a.operator == "=" or not a.reduction or not conditions or a.dynamic or a.empty or a.constraints or a.outer:
+        return []
+    facts = [f"{lower} <= {isl_name(name)} < {upper}" for name, lower, upper in a.bounds]
+    domain = points(context(), map(isl_name, a.dims), [*facts, *(text for text, _ in conditions)])
+    counts = moduli(domain, a.dims)
+    if not 1 < prod(counts.values()) <= MAX_RESIDUES:
+        return []
+    found: dict[tuple[int, ...], ResidueClass] = {}
+    results = [name for name, _, _ in a.results if name in counts]
+    for residues in product(*(range(count) for count in counts.values())):
+        of = dict(zip(counts, residues, strict=True))
+        held = [f"({isl_name(name)} - {residue}) mod {counts[name]} = 0" for name, residue in of.items()]
+        here = points(domain.get_ctx(), map(isl_name, a.dims), held)
+        one = _class(a, counts, of, terms=not domain.intersect(here).is_empty())
+        known = found.get(key := tuple(of[name] for name in results))
+        if known is not None and known.terms and one.terms:
+            return []
+        if not any(upper <= lower for name, lower, upper in one.bounds if name not in a.reduction) and (known is None or one.terms):
+            found[key] = one
+    return list(found.values()) if len(found) <= MAX_CLASSES else []
+
+
+def _class(a: Assignment, counts: Mapping[str, int], residues: Mapping[str, int], *, terms: bool) -> ResidueClass:
+    bounds: list[tuple[str, int, int]] = []
+    places: dict[str, Expr] = {}
+    for name, lower, upper in a.bounds if terms else a.results:
+        count, residue = counts.get(name, 1), residues.get(name, 0)
+        first, end = -((residue - lower) // count), -((residue - upper) // count)
+        bounds.append((name, first, end))
+        if end - first == 1:
+            places[name] = number(count * first + residue)
+        elif name in counts:
+            places[name] = total([(count, index(name))], residue)
+    return ResidueClass(places, tuple(bounds), terms)
+
+
+def _of_class(a: Assignment, one: ResidueClass, values: Mapping[str, int]) -> Assignment:
+    """The sum of a class, or the identity for results without terms."""
+    subscripts = tuple(_without_divisions(placed(sub, one), values) for sub in a.subscripts)
+    if not one.terms:
+        zero = identity(a.operator, a.value.dtype)
+        return replace(a, subscripts=subscripts, operator="=", value=zero, start=None, bounds=one.bounds, reduction=())
+    value = _without_divisions(_chosen(placed(a.value, one), one.bounds, values), values)
+    return replace(a, subscripts=subscripts, value=value, bounds=one.bounds)
+
+
+def placed(expr: Expr, one: ResidueClass) -> Expr:
+    """An expression over the indices of a class."""
+    return reduce(lambda found, name: with_index(found, name, one.places[name]), one.places, expr)
+
+
+def _chosen(value: Expr, bounds: Bounds, values: Mapping[str, int]) -> Expr:
+    """A value without those parts of the conditions around it that hold for all indices."""
+    if not isinstance(value, Select) or affine_condition(value.condition, values) is None:
+        return value
+    parts = [part if holds else Unary("!", part, dtype="bool") for part, holds in conjuncts(value.condition, True)]
+    facts = [f"{lower} <= {isl_name(name)} < {upper}" for name, lower, upper in bounds]
+    dims = [isl_name(name) for name, _, _ in bounds]
+
+    def fails(part: Expr) -> bool:
+        text = affine_condition(part, values)
+        return text is None or not points(context(), dims, [*facts, f"not ({text})"]).is_empty()
+
+    left = [part for part in parts if fails(part)]
+    then = _chosen(value.then, bounds, values)
+    return replace(value, condition=conjunction(left), then=then) if left else then
+
+
+def _without_divisions(expr: Expr, values: Mapping[str, int]) -> Expr:
+    """An expression with quotients and remainders of sums of multiples carried out."""
+    expr = rebuild(expr, lambda part: _without_divisions(part, values))
+    if not isinstance(expr, Binary) or expr.op not in ("/", "%") or expr.dtype != "int64" or affine(expr, values) is None:
+        return expr
+    form, divisor = affine_form(expr.left, values), affine_form(expr.right, values)
+    if form is None or divisor is None or divisor[0] or divisor[1] < 1 or any(factor % divisor[1] for factor in form[0].values()):
+        return expr
+    if expr.op == "%":
+        return number(form[1] % divisor[1])
+    return total([(factor // divisor[1], index(name)) for name, factor in form[0].items()], form[1] // divisor[1])
