@@ -37,7 +37,8 @@ def write(emitter: GpuEmitter, mark: MarkNode) -> bool:
     while len(inner) == 1 and isinstance(inner[0], If) and not inner[0].other:
         conditions.append(inner[0].condition)
         inner = inner[0].then
-    whole = _together(loop, conditions)
+    together = _together(loop, conditions)
+    whole = _for_all(loop, conditions) if together is None else together
     if whole is None or len(inner) != 1 or not isinstance(inner[0], Run) or (loop.trips or 0) < 2 or loop.lower != Linear.of(0):
         return False
     run = inner[0]
@@ -45,11 +46,16 @@ def write(emitter: GpuEmitter, mark: MarkNode) -> bool:
         s = emitter.mapped.scop.statement(run.statement)
         loads = [access for access, inside in guarded_accesses(s.value) if not inside and _address(emitter, access, run, loop) is not None]
         stores = _address(emitter, s.element, run, loop) is not None
-    if not loads and not stores:
+        moved = [*loads, *([s.element] if stores else [])]
+        wide = any(_width(emitter, loop, access, _address(emitter, access, run, loop)) > 1 for access in moved)
+    if not moved or not (wide or together is not None):
         return False
     texts = emitter.tests(*whole)
     with emitter.when(texts) if texts else emitter.indented("{"), emitter.ranged(loop):
         _neighbours(emitter, loop, run, loads, stores)
+    if together is None and texts:
+        with emitter.indented("else {"):
+            emitter.block(mark.body)
     return True
 
 
@@ -70,6 +76,19 @@ def _together(loop: For, conditions: Sequence[Condition]) -> list[Condition] | N
             if factor and any(number % count for number in multiples):
                 return None
             found.append(comparison(rest))
+    return found
+
+
+def _for_all(loop: For, conditions: Sequence[Condition]) -> list[Condition] | None:
+    """What holds where all iterations run, and only there; None where that is no conjunction of inequalities."""
+    found: list[Condition] = []
+    for needed in map(facts, conditions):
+        if needed is None:
+            return None
+        for fact in needed:
+            factor = fact.coefficient(loop.variable)
+            least = 0 if factor >= 0 else factor * ((loop.trips or 1) - 1)
+            found.append(comparison(fact - Linear.of(loop.variable).times(factor) + least))
     return found
 
 
@@ -122,21 +141,25 @@ def _place(emitter: GpuEmitter, access: Access, run: Run) -> str:
     return emitter.gathered_place(access, gathers) if gathers else emitter.place(access.tensor, access.subscripts)
 
 
+def _width(emitter: GpuEmitter, loop: For, access: Access, first: Linear | None) -> int:
+    """How many neighbours one instruction moves, the first at a place."""
+    storage, count = emitter.mapped.scop.tensor(access.tensor), loop.trips or 1
+    together = min(count, BOUNDARY // DTYPES[storage.dtype].bytes)
+    known = (ctype(storage.dtype, emitter.dialect), together) in emitter.gpu.vectors
+    return together if known and count % together == 0 and async_copy.aligned(emitter, access.tensor, first, together) else 1
+
+
 def _move(emitter: GpuEmitter, loop: For, run: Run, access: Access, name: str, *, write: bool) -> None:
     """Neighbours from memory into an array, or back."""
-    count = loop.trips or 1
-    kind = ctype(emitter.mapped.scop.tensor(access.tensor).dtype, emitter.dialect)
-    size = DTYPES[emitter.mapped.scop.tensor(access.tensor).dtype].bytes
-    together = min(count, BOUNDARY // size)
-    first = _address(emitter, access, run, loop)
-    assert first is not None
-    vector = emitter.gpu.vectors.get((kind, together))
-    if vector is None or count % together or not async_copy.aligned(emitter, access.tensor, first, together):
+    together = _width(emitter, loop, access, _address(emitter, access, run, loop))
+    if together == 1:
         text = _place(emitter, access, run)
         _element_loop(emitter, loop, f"{text} = {name}[{loop.variable}];" if write else f"{name}[{loop.variable}] = {text};")
         return
     emitter.aligned[access.tensor] = None
-    for start in range(0, count, together):
+    kind = ctype(emitter.mapped.scop.tensor(access.tensor).dtype, emitter.dialect)
+    vector = emitter.gpu.vectors[kind, together]
+    for start in range(0, loop.trips or 1, together):
         emitter.run_now = replace(run, indices=tuple((d, e.substitute({loop.variable: Linear.of(start)})) for d, e in run.indices))
         text = _place(emitter, access, emitter.run_now)
         own = f"*({vector} *)&{name}[{start}]"

@@ -340,13 +340,32 @@ def test_pairs_of_narrow_elements_begin_at_the_first(first: int, elements: int) 
 
 def test_a_thread_has_several_elements_where_vectors_are_not_possible() -> None:
     """Its loads are under way together, as long as all processors have threads."""
-    text = "def f(float(N) X) -> (Y) { Y(n) = X(n) + 1.0 }"
+    text = "def f(float(N) X) -> (Y) { Y(n) = X(n + 1) + 1.0 where n in 0:L }"
 
     def loops(size: int) -> str:
-        return emit_gpu(mapped(text, {"X": (size,)}, SM_90), CUDA, SM_90, checked=True).text
+        made = mapped(text.replace("L", str(size - 1)), {"X": (size,)}, SM_90, vector=1)
+        return emit_gpu(made, CUDA, SM_90, checked=True).text
 
-    assert loops((1 << 24) - 1).count("Y[") == 2 and "c2 <= 2" in loops((1 << 24) - 1)  # three, and one that may be outside
+    assert loops(1 << 24).count("Y[") == 2 and "c2 <= 2" in loops(1 << 24)  # three, and one that may be outside
     assert loops(100001).count("Y[") == 1 and "#pragma unroll" not in loops(100001)
+
+
+@pytest.mark.parametrize(("text", "shape", "width"), [
+    ("def f(half(A,B) X) -> (Y) { Y(a,b) = X(a,b) * sigmoid(X(a,b)) }", (615, 13483), "uint4"),
+    ("def f(float(A,B) X) -> (Y) { Y(a,b) = X(a,b) + 1.0 }", (1023, 1025), "float4"),
+    ("def f(float(A,B) X, float(A) U) -> (Y) { Y(a,b) = X(a,b) + U(a) }", (1023, 1025), ""),
+])  # fmt: skip
+def test_vectors_end_where_a_tensor_does(text: str, shape: tuple[int, int], width: str) -> None:
+    """Where all others are aligned: rows of an odd length that are one dimension, not those that are not."""
+    found = emit_gpu(mapped(text, {"X": shape, "U": shape[:1]}, SM_90), CUDA, SM_90, checked=True).text
+    assert width in found and ("*(const" in found) == bool(width)
+
+
+def test_threads_go_along_what_is_read_where_that_touches_fewer_sectors() -> None:
+    text = "def f(float(B,C,A) X, float(B,C) U) -> (O) { O(a,b,c) = X(b,c,a) + U(b,c) }"
+    made = map_gpu(program(text, {"X": (41, 609, 11), "U": (41, 609)}), Options(), SM_90)
+    found = emit_gpu(made, CUDA, SM_90, checked=True).text
+    assert "tc_thread % 11" in found and made.launches[0].threads == 253
 
 
 @pytest.mark.parametrize(

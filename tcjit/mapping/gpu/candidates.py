@@ -235,7 +235,7 @@ def squares(g: StatementGroup) -> Iterator[GroupPlan]:
 def elements(g: StatementGroup) -> Iterator[GroupPlan]:
     """A thread for each vector of elements, or for several along a column that blocks share."""
     for near in _orders(g):
-        vector = _vector(g, [(s, g.dims(s)[near[0]]) for s in g.statements]) if near else 1
+        vector = _vector(g, [(s, g.dims(s)[near[0]]) for s in g.statements], ends=True) if near else 1
         for power in range(vector.bit_length()):
             plan, times = _strip(g, near, g.most_threads, 1 << power), IN_FLIGHT >> power
             yield plan
@@ -283,9 +283,9 @@ def rows(g: StatementGroup, in_memory: bool) -> Iterator[GroupPlan]:
 
 
 def _orders(g: StatementGroup) -> list[list[int]]:
-    """The columns, the one that neighbouring threads go along first: that of most accesses, or that of the results."""
+    """The columns, the one that neighbouring threads go along first: that of most accesses, that of the results, or of what is read."""
     s, dims = g.main, g.dims(g.main)
-    unit = [c for c, dim in enumerate(dims) if g.accesses(s)[0].stride(dim) == 1 and g.extent(c) > 1]
+    unit = [c for a in g.accesses(s) for c, dim in enumerate(dims) if a.stride(dim) == 1 and g.extent(c) > 1]
     first = dict.fromkeys((max(g.columns, key=lambda c: g.nearness(s, dims[c]), default=0), *unit))
     return [[c, *(other for other in reversed(g.columns) if other != c)] for c in first] if dims else [[]]
 
@@ -294,7 +294,7 @@ def _strip(g: StatementGroup, near: Sequence[int], threads: int, vector: int) ->
     """Threads for the columns, as many in each block, and neighbours of a thread along the first."""
     shares: dict[int, Distribution] = {}
     for place, c in enumerate(near):
-        wide = vector if place == 0 and g.most(c) % vector == 0 else 1
+        wide = vector if place == 0 else 1
         pieces = -(-g.most(c) // wide)
         count = -(-pieces // -(-pieces // min(threads, pieces)))
         if place == 0 and count < pieces:
@@ -323,13 +323,20 @@ def _alike(g: StatementGroup, lanes: Mapping[str, str], name: str) -> list[tuple
     return [(s, lanes[s.name]) for s in g.statements if s.name in lanes and s.ranges[lanes[s.name]] == own]
 
 
-def _vector(g: StatementGroup, moving: Sequence[tuple[ScopStatement, str]]) -> int:
+def _vector(g: StatementGroup, moving: Sequence[tuple[ScopStatement, str]], *, ends: bool = False) -> int:
     """Neighbours along dimensions of statements that a thread takes at once: as many as fill 16 bytes of the widest type, or 4, where no
-    access jumps."""
+    access jumps. The last ones may be fewer where a thread tells them apart at the ``ends``, as long as all others are aligned."""
     accesses = [a.stride(dim) for s, dim in moving for a in g.accesses(s)]
     sizes = [a.bytes for s, dim in moving for a in g.accesses(s) if a.stride(dim) == 1]
     wide = g.options.vector or max(4, WIDE // max(sizes, default=WIDE))
-    while wide > 1 and any(bound % wide for s, dim in moving for bound in s.ranges[dim]):
+
+    def fits(s: ScopStatement, dim: str) -> bool:
+        lower, upper = s.ranges[dim]
+        apart = [step for a in g.accesses(s) if a.stride(dim) == 1 for other, step in a.strides.items() if other != dim]
+        told = ends and upper >= 2 * wide and not any(step is None or step % wide for step in apart)
+        return lower % wide == 0 and (upper % wide == 0 or told)
+
+    while wide > 1 and not all(fits(s, dim) for s, dim in moving):
         wide //= 2
     return 1 if set(accesses) - {0, 1} else wide
 
