@@ -361,11 +361,23 @@ def test_vectors_end_where_a_tensor_does(text: str, shape: tuple[int, int], widt
     assert width in found and ("*(const" in found) == bool(width)
 
 
-def test_threads_go_along_what_is_read_where_that_touches_fewer_sectors() -> None:
+def test_a_thread_reads_a_short_row() -> None:
+    """Its warp then reads whole sectors, from the second element on out of the L1 cache, and writes neighbours."""
     text = "def f(float(B,C,A) X, float(B,C) U) -> (O) { O(a,b,c) = X(b,c,a) + U(b,c) }"
-    made = map_gpu(program(text, {"X": (41, 609, 11), "U": (41, 609)}), Options(), SM_90)
-    found = emit_gpu(made, CUDA, SM_90, checked=True).text
-    assert "tc_thread % 11" in found and made.launches[0].threads == 253
+    found = emit_gpu(mapped(text, {"X": (41, 609, 11), "U": (41, 609)}, SM_90), CUDA, SM_90, checked=True).text
+    assert "c2 <= 10" in found and "X[2816 * c0 + 11 * c1 + c2]" in found
+
+
+@pytest.mark.parametrize("step", [2, 3])
+def test_threads_go_along_the_smallest_steps_of_results(step: int) -> None:
+    """Where no access has neighbours next to each other: zeros between those of a transposed convolution."""
+    text = f"""def f(float(N,H,W) X, float(K) V) -> (O) {{
+        O(n,h,w) +=! (x >= 0 && x < {step}*W && x % {step} == 0) ? X(n,h,x/{step}) * V(k) : 0.0 where w in 0:{53 * step}, x = w - k }}"""
+    found = emit_gpu(mapped(text, {"X": (231, 5, 53), "V": (1,)}, SM_90), CUDA, SM_90, checked=True).text
+    (zeros,) = {line.strip() for line in found.splitlines() if f"{step} * c" in line and "+ 1] = 0.0f" in line}
+    along = re.search(rf"\D{step} \* (c\d)", zeros)
+    assert along and re.search(rf"{along[1]} = tc_thread( % \d+)?;", found)
+
 
 
 @pytest.mark.parametrize(

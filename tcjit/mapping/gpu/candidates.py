@@ -22,6 +22,7 @@ from tcjit.mapping.gpu_nest import Distribution, GroupPlan
 from tcjit.mapping.passes.map_to_threads import UNROLLED
 from tcjit.mapping.reduction import is_plain_product
 from tcjit.mapping.scop import ScopStatement
+from tcjit.mapping.strides import KEPT
 from tcjit.mapping.tile_time import MMA_STAGES, MMA_STEPS, MMA_TILES, STAGES, TILES, mma_extent, step_of
 
 Shares = Mapping[int, Distribution]  # by the number of a column
@@ -246,6 +247,8 @@ def elements(g: StatementGroup) -> Iterator[GroupPlan]:
                     several = replace(plan.columns[c], tile=times * plan.columns[c].tile)
                     yield replace(plan, columns=(*plan.columns[:c], several, *plan.columns[c + 1 :]))
                 times //= 2
+            for c in _short(g, near):  # which a thread reads, or writes, one by one
+                yield replace(plan, columns=(*plan.columns[:c], g.share(c, g.extent(c)), *plan.columns[c + 1 :]))
 
 
 def shared_elements(g: StatementGroup) -> Iterator[GroupPlan]:
@@ -288,6 +291,13 @@ def _orders(g: StatementGroup) -> list[list[int]]:
     unit = [c for a in g.accesses(s) for c, dim in enumerate(dims) if a.stride(dim) == 1 and g.extent(c) > 1]
     first = dict.fromkeys((max(g.columns, key=lambda c: g.nearness(s, dims[c]), default=0), *unit))
     return [[c, *(other for other in reversed(g.columns) if other != c)] for c in first] if dims else [[]]
+
+
+def _short(g: StatementGroup, near: Sequence[int]) -> list[int]:
+    """Short columns whose values are neighbours for an access, where threads go along another one."""
+    dims = g.dims(g.main)
+    found = [c for c in near[1:] if 1 < g.extent(c) <= KEPT and any(a.stride(dims[c]) == 1 for a in g.accesses(g.main))]
+    return [] if g.main.reduction or g.block else found
 
 
 def _strip(g: StatementGroup, near: Sequence[int], threads: int, vector: int) -> GroupPlan:

@@ -11,7 +11,7 @@ from functools import cached_property
 from math import log2, prod
 
 from tcjit.mapping.footprint import box
-from tcjit.mapping.gpu.statement_group import WARP, MemoryAccess, StatementGroup
+from tcjit.mapping.gpu.statement_group import SECTOR, WARP, MemoryAccess, StatementGroup
 from tcjit.mapping.gpu_nest import GroupPlan, StatementPlan
 from tcjit.mapping.operations import operations
 from tcjit.mapping.scop import ScopStatement
@@ -19,7 +19,6 @@ from tcjit.mapping.strides import KEPT
 from tcjit.mapping.tile_time import LOAD, WARPS, BlockTile
 
 CALL = 10  # multiply-adds that a function takes as long as: an exponential, with its parts on the units for special functions
-SECTOR = 32  # bytes of memory that are read at once
 ISSUE = 2  # multiply-adds of a warp that an access takes beside what it moves: the instruction and its address
 LOADS = 8  # of a loop that are under way at once; of a short one, which is unrolled, all
 REGISTERS = 24  # of a thread beside the elements that it keeps
@@ -137,7 +136,7 @@ class Phase:
 
     def _access(self, work: Work, item: StatementPlan, s: ScopStatement, a: MemoryAccess, cached: bool) -> float:
         """Adds what an access takes; the cycles that a read waits for memory, or for a cache that has it."""
-        requests, sectors, width, per_thread = self._requests(item, s, a)
+        requests, sectors, fresh, width, per_thread = self._requests(item, s, a)
         latency = self.group.device.costs.load_latency
         if a.tensor in self.group.kept:
             work.instructions += requests * WARP * LOAD / 2 * max(1, sectors * SECTOR // (WARP * width))
@@ -148,7 +147,7 @@ class Phase:
             work.touched += copied
             return latency + BARRIER
         work.instructions += requests * WARP * (max(sectors, LOAD) + ISSUE)
-        work.touched += requests * sectors * SECTOR
+        work.touched += requests * fresh * SECTOR
         return _batches(per_thread) * latency * (REREAD if cached else 1)
 
     def _place(self, item: StatementPlan, s: ScopStatement, a: MemoryAccess) -> tuple[Hashable, ...]:
@@ -171,8 +170,9 @@ class Phase:
         lanes = 1 if item.lane or self.plan.lane_first else min(self.plan.lane_threads, WARP)
         return lanes * WARP / min(WARP, self.plan.threads)
 
-    def _requests(self, item: StatementPlan, s: ScopStatement, a: MemoryAccess) -> tuple[float, int, int, int]:
-        """How often warps make an access, the sectors that it touches then, the bytes of each thread, and how often one makes it."""
+    def _requests(self, item: StatementPlan, s: ScopStatement, a: MemoryAccess) -> tuple[float, int, float, int, int]:
+        """How often warps make an access, the sectors that it touches then and those that none of their accesses before did, the bytes of
+        each thread, and how often one makes it."""
         threads, rounds, width = 1, 1, a.bytes
         spans = {dim: s.extent(dim) for dim in a.strides}  # values of a thread, neighbours
         for dim in s.dims:
@@ -193,8 +193,11 @@ class Phase:
             (apart, count), step = share.levels[level], a.stride(dim)
             moved = apart * a.bytes * (step if step is not None else SECTOR)
             starts = [start + n * moved for n in range(min(count, -(-WARP // len(starts)))) for start in starts][:WARP]
-        sectors = {place for start in starts for place in range(start // SECTOR, (start + width - 1) // SECTOR + 1)}
-        return threads * per_thread * self._idle(item) / WARP, len(sectors), width, per_thread
+        sectors = _sectors(starts, width)
+        near = [share for dim in s.dims if a.stride(dim) == 1 and (share := item.share(dim, self.plan.columns)) and share.rounds > 1]
+        again = [n * share.levels["round"][0] * a.bytes for share in near[:1] for n in range(min(share.rounds, KEPT))] or [0]
+        fresh = len(_sectors([start + moved for moved in again for start in starts], width)) / len(again)
+        return threads * per_thread * self._idle(item) / WARP, len(sectors), min(fresh, len(sectors)), width, per_thread
 
     def _combining(self, item: StatementPlan, s: ScopStatement) -> float:
         """Cycles in which the threads of a lane combine what they have of a reduction."""
@@ -245,6 +248,11 @@ def cycles(phases: Sequence[Phase]) -> float:
     touched = sum(phase.touched() for phase in phases)
     moved = _moved(phases) + sum(phase.moved_again() for phase in phases)
     return _overlapped(computing, moved / costs.memory, touched / costs.l2_load) + costs.launch
+
+
+def _sectors(starts: Sequence[int], width: int) -> set[int]:
+    """Those that so many bytes from some places on touch."""
+    return {place for start in starts for place in range(start // SECTOR, (start + width - 1) // SECTOR + 1)}
 
 
 def _batches(loads: int) -> int:

@@ -17,6 +17,7 @@ from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Group, Scop, ScopStatement
 from tcjit.mapping.strides import accesses, affine_form, involves, stride
 
+SECTOR = 32  # bytes of memory that are read and written at once
 WARP = 32  # threads whose accesses to memory go together
 BLOCK = 256  # threads of a block where nothing else decides
 INVARIANT = ("statements", "main", "_accesses", "reuse", "internal")  # properties that do not depend on the blocks
@@ -176,12 +177,14 @@ class StatementGroup:
 
     # ------------------------------------------------------------ strides and reuse
 
-    def nearness(self, s: ScopStatement, dim: str) -> tuple[int, bool, int]:
-        """How well neighbours along a dimension lie in memory: elements of accesses that move by one there, less those that jump."""
-        score = 0
+    def nearness(self, s: ScopStatement, dim: str) -> tuple[float, bool, int]:
+        """How well neighbours along a dimension lie in memory: elements of accesses that move by one there, or by a few, which are in one
+        sector with others, less those that jump."""
+        score = 0.0
         for a in self.accesses(s):
             step = a.stride(dim)
-            score += prod(s.extent(d) for d in s.dims if a.moves(d)) * ((step == 1) - (step not in (0, 1)))
+            near = -1.0 if step is None or abs(step) * a.bytes >= SECTOR else 1 / abs(step) if step else 0.0
+            score += prod(s.extent(d) for d in s.dims if a.moves(d)) * near
         return score, self.accesses(s)[0].stride(dim) == 1, s.extent(dim)
 
     def along_rows(self, column: int) -> bool:
