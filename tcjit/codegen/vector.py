@@ -87,6 +87,8 @@ def _for_all(loop: For, conditions: Sequence[Condition]) -> list[Condition] | No
             return None
         for fact in needed:
             factor = fact.coefficient(loop.variable)
+            if factor is None:
+                return None
             least = 0 if factor >= 0 else factor * ((loop.trips or 1) - 1)
             found.append(comparison(fact - Linear.of(loop.variable).times(factor) + least))
     return found

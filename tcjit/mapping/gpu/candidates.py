@@ -220,7 +220,9 @@ def _steps(g: StatementGroup, s: ScopStatement, terms: int, columns: Sequence[Di
 def squares(g: StatementGroup) -> Iterator[GroupPlan]:
     """A square tile in shared memory that is read along one side and written along the other."""
     s, dims = g.main, g.dims(g.main)
-    for a, near in product(g.accesses(s)[1:], (near[0] for near in _orders(g) if near)):
+    write = g.accesses(s)[0]
+    written = [c for c in g.columns if write.stride(dims[c]) == 1 and g.extent(c) > 1]
+    for a, near in product((a for a in g.accesses(s)[1:] if a.tensor != s.tensor), written):
         others = [c for c in g.columns if c != near and a.stride(dims[c]) == 1 and g.extent(c) >= SQUARE]
         room = SQUARE * (SQUARE + 1) * a.bytes <= g.device.shared_bytes and min(g.extent(near), g.most_threads) >= SQUARE
         if s.reduction or g.block or not (g.options.shared and others and room and a.affine) or a.stride(dims[near]) in (0, 1):
