@@ -96,6 +96,25 @@ def test_residue_classes_under_loops_that_no_residue_is_of() -> None:
     assert {one.tensor for one in mapped.slices} >= {"share", "share_padded", "Y_padded"}
 
 
+TRANSPOSED = """def f(float(N,C,H,W) X, float(C,F,3,4) K) -> (O) {
+    O(n,f,h,w) +=! (y >= 0 && y < 2*H && y % 2 == 0 && x >= 0 && x < 3*W && x % 3 == 0) ? X(n,c,y/2,x/3) * K(c,f,kh,kw) : 0.0
+        where h in 0:351, w in 0:37, y = h + 1 - kh, x = w + 3 - 2*kw }"""
+
+
+def test_residue_classes_of_what_the_cache_holds_of_one_image() -> None:
+    """The input is read from memory once for all six, by tiles of all filters and a few rows."""
+    mapped = map_program(program(TRANSPOSED, {"X": (20, 96, 176, 13), "K": (96, 5, 3, 4)}), Options(), AVX512)
+    (s,) = mapped.scop.statements
+    assert s.outer and s.outer.dims == ("n",) and len(s.tiled) == 6
+    assert {tuple(dim for dim, _ in one.nest.leaf.rows) for one in s.tiled} == {("f", "h")}
+
+
+@pytest.mark.parametrize(("n", "c", "why"), [(3, 96, "few images"), (20, 400, "an image is larger"), (20, 2, "all images are in the cache")])
+def test_residue_classes_by_themselves(n: int, c: int, why: str) -> None:
+    mapped = map_program(program(TRANSPOSED, {"X": (n, c, 176, 13), "K": (c, 5, 3, 4)}), Options(), AVX512)
+    assert [s.outer for s in mapped.scop.statements] == [None], why
+
+
 @pytest.mark.parametrize(
     ("b", "n", "threads", "expected"),
     [

@@ -90,7 +90,7 @@ class Estimate:
 class Shape:
     """A register tile: ``vectors`` along a ``lane``, ``rows`` points of ``row``, the ``window`` of terms written out, other ``terms``.
 
-    With lanes in terms rows may lie along a second dimension as well, ``columns`` points of ``column`` for each of the others.
+    Rows may lie along a second dimension as well, ``columns`` points of ``column`` for each of the others.
     """
 
     lane: str
@@ -270,7 +270,8 @@ class TileCosts:
         return shape.accumulators * store + core.branch + across + (self.conflict_misses(shape) if scattered else 0.0)
 
     def conflict_misses(self, shape: Shape) -> float:
-        """Cycles for the lines of a tile's results that meet in the sets of a cache, and leave it before their neighbours are written."""
+        """Cycles for the lines of a tile's results where these leave the first cache before their neighbours are written, or, where they
+        meet in its sets, the second one."""
         core, write = self.core, self.s.write
         apart = abs(write.stride(self.lane)) * core.element
         if apart < LINE or self.results * core.element <= core.l1:
@@ -280,7 +281,8 @@ class TileCosts:
         far = self.results * core.element > core.l2 and lanes > _conflict_capacity(apart, core.l2 // L2_WAYS, L2_WAYS)
         if far:
             return lines * core.beyond * LINE / core.element
-        return lines * core.l2_line if lanes > _conflict_capacity(apart, core.l1 // core.ways, core.ways) else 0.0
+        alone = not shape.row or step * core.element >= LINE  # each line has one result of the tile
+        return lines * core.l2_line if alone or lanes > _conflict_capacity(apart, core.l1 // core.ways, core.ways) else 0.0
 
     def scatter(self, shape: Shape) -> float:
         """Cycles of the store of a vector whose lanes are apart: those of rows that are neighbours are interleaved and stored together."""

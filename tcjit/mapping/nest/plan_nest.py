@@ -204,6 +204,14 @@ def _shapes(costs: TileCosts, register_tile: tuple[int, ...]) -> Iterator[Shape]
             for rows in (min(register_tile[0], greatest),) if register_tile else (*ROWS, *([LINE_ROWS] if row in beside else [])):
                 if vectors <= most and rows <= greatest:
                     yield Shape(lane, vectors, row, rows, costs.window, costs.terms)
+    # few rows that share all vectors, and others that have vectors of their own, of the same lines, and share what these rows load
+    vectored = [use for use in found if lane in use.dims]
+    sharing = [dim for dim in reusing if 1 < s.extent(dim) <= max(COLUMNS) and not any(dim in use.dims for use in vectored)]
+    near = [dim for dim in reusing if all(0 < abs(flat.stride(dim)) * core.element <= core.page for use in vectored for flat in use.flats)]
+    for row, column in product(sharing, near) if vectored and not over_terms and not register_tile else ():
+        for vectors, columns in product((1, 2, 3), COLUMNS):
+            if vectors <= most and columns <= s.fewest.get(column, s.extent(column)):
+                yield Shape(lane, vectors, row, s.extent(row), costs.window, costs.terms, column, columns)
     for row, column in permutations(reusing, 2) if over_terms else ():
         for rows, columns in product(COLUMNS, repeat=2):
             wanted = not register_tile or (rows * columns, 1) == (*register_tile,)
@@ -297,7 +305,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     tile = {shape.lane: shape.vectors * core.lanes, **dict(shape.leaf_rows)}
     outputs = [dim for dim in s.outputs if dim not in tile]
     columns = [*(dim for dim in outputs if dim in lane_dims - row_dims), *([shape.lane] if shape.lane in s.outputs else [])]
-    rows = [*(dim for dim in outputs if dim in row_dims - lane_dims), *([shape.row] if shape.row else [])]
+    rows = [*(dim for dim in outputs if dim in row_dims - lane_dims), *(dim for dim, _ in reversed(shape.leaf_rows))]
     batch = [Loop(dim, 1) for dim in outputs if dim not in (*columns, *rows)]
     if costs.over_terms:  # the rows stay in the nearest cache while what is multiplied by them comes by
         shared = set.intersection(*(set(operand.dims) for operand in found))

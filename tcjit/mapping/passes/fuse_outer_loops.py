@@ -185,7 +185,7 @@ class _Fusion:
         bounds.sort(key=lambda bound: plain[bound[0]])
         run = _FusedRun(tuple(extent for _, extent in bounds))
         run.add(a, tuple(name for name, _ in bounds), self.uses[first].accesses)
-        best: list[list[tuple[str, int]]] = []
+        best = [[(dim, 1)] for dim in self.of_classes(self.uses[first])[:1]] if divided else []
         for end in range(first + 1, len(self.program)):
             if not run.take(self.program[end], self.uses[end].accesses) or not run.possible:
                 break
@@ -193,6 +193,18 @@ class _Fusion:
             if loops:
                 best = [list(zip(dims, loops.values(), strict=True)) for dims in run.shared(loops)]
         return best
+
+    def of_classes(self, uses: _Uses) -> list[str]:
+        """The dimensions, one of whose values takes a part of all large operands that stays in a core's cache while the residue classes of
+        a reduction read it one after another."""
+        large = [a for a in uses.reads if _bytes(self.tensors[a.tensor]) > self.machine.cache_bytes]
+        return [
+            name
+            for name, lower, upper in uses.a.results
+            if large and lower == 0 and self.is_even(upper) and uses.keeps_reuse([name], 1) and name not in _divided(uses.a)
+            and all(name in uses.reads[a] for a in large)
+            and sum(_bytes(self.tensors[a.tensor]) for a in large) // upper <= self.machine.cache_bytes
+        ]  # fmt: skip
 
     def worth(self, first: int, end: int, run: _FusedRun) -> dict[int, int]:
         """The outermost loops that keep what lives in a run alone in a core's cache, each with the size of a block; none where they do not
