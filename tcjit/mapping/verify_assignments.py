@@ -374,23 +374,38 @@ class _Replacement(Instances):
         left, results = self.instances(old), self.instances(_results(old))
         if old.start != identity(old.operator, self.before[old.tensor].dtype) or old.operator == "=":
             return "the results do not start at the identity"
-        for a, one in zip(new, residue_classes(old, self.values), strict=True):
+        rest = list(new)
+        for one in residue_classes(old, self.values):
+            sums, rest = rest[: int(one.terms)], rest[int(one.terms) :]
+            if not rest:
+                return "results without a class"
+            store, rest = rest[0], rest[1:]
             places = [str(affine(placed(index(dim), one), self.values)) for dim in old.dims]
-            subscripts = zip(old.subscripts, a.subscripts, strict=True)
-            if a.tensor != old.tensor or not all(self.agree(placed(sub, one), own, self.instances(a), a) for sub, own in subscripts):
+            subscripts = zip(old.subscripts, store.subscripts, strict=True)
+            where = self.instances(store)
+            if store.tensor != old.tensor or not all(self.agree(placed(sub, one), own, where, store) for sub, own in subscripts):
                 return "an element is another one"
-            started = self.instances(_results(a)).apply(self.map(_results(a).dims, places[: len(old.results)]))
-            if not started.is_subset(results):
+            started = where.apply(self.map(store.dims, places[: len(old.results)]))
+            if store.operator != "=" or store.reduction or not started.is_subset(results):
                 return "results of two classes, or of none"
             results = results.subtract(started)
-            if a.operator == "=" and a.value == neutral and not a.reduction:
+            if not sums and store.value == neutral:
                 continue
-            terms = self.instances(a).apply(self.map(a.dims, places))
-            if (a.operator, a.reduction, a.start) != (old.operator, old.reduction, old.start) or not terms.is_subset(left):
+            (a,) = sums or (store,)
+            storage, plain = self.after[a.tensor], tuple(index(name) for name, _, _ in a.results)
+            held = Access(a.tensor, plain, dtype=storage.dtype)
+            whole = storage.role == "temporary" and storage.shape == tuple(upper for _, _, upper in a.results) and a.tensor not in self.before
+            if not whole or (store.value, store.bounds, a.subscripts) != (held, a.results, plain) or storage.dtype != self.before[old.tensor].dtype:
+                return "what is stored is not the sum"
+            moved = self.map(a.dims, places).intersect_domain(self.instances(a))
+            terms, alike = moved.range(), (a.operator, a.reduction, a.start) == (old.operator, old.reduction, old.start)
+            if not alike or not moved.is_injective() or not terms.is_subset(left):
                 return "a term is not summed once"
             if not self.agree(placed(old.value, one), a.value, self.instances(a), a):
                 return "a term has another value"
             left = left.subtract(terms)
+        if rest:
+            return "something was added"
         if not results.is_empty():
             return "results without a class"
         return "" if self.neutral(old.value, neutral, left, old) else "a term that is no identity is gone"

@@ -194,8 +194,10 @@ class Phase:
             moved = apart * a.bytes * (step if step is not None else SECTOR)
             starts = [start + n * moved for n in range(min(count, -(-WARP // len(starts)))) for start in starts][:WARP]
         sectors = _sectors(starts, width)
-        near = [share for dim in s.dims if a.stride(dim) == 1 and (share := item.share(dim, self.plan.columns)) and share.rounds > 1]
-        again = [n * share.levels["round"][0] * a.bytes for share in near[:1] for n in range(min(share.rounds, KEPT))] or [0]
+        shares = {dim: item.share(dim, self.plan.columns) for dim in s.dims if a.stride(dim) == 1}
+        near = [(share.levels["round"][0], share.rounds) if share else (1, s.extent(dim)) for dim, share in shares.items()]
+        step, count = max(near, key=lambda loop: loop[1], default=(1, 1))  # of the loop in which a thread comes back to its sectors
+        again = [n * step * a.bytes for n in range(min(count, KEPT))]
         fresh = len(_sectors([start + moved for moved in again for start in starts], width)) / len(again)
         return threads * per_thread * self._idle(item) / WARP, len(sectors), min(fresh, len(sectors)), width, per_thread
 

@@ -2,7 +2,8 @@
 
 A transposed convolution of stride 2 has ``(h + 1 - kh) % 2 == 0 ? X((h + 1 - kh) / 2) * K(kh) : 0``: for even ``h`` the odd ``kh`` have
 terms, and no others. Over ``2 * h`` and ``2 * kh + 1`` the sum reads ``X(h - kh)``: a product without the condition and without divisions,
-of a quarter of the terms in two dimensions. Results in whose class no term is are zeros. Exact, as ``restrict`` is.
+of a quarter of the terms in two dimensions. It is computed in a temporary without gaps, which registers hold, and stored where it belongs.
+Results in whose class no term is are zeros. Exact, as ``restrict`` is.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from math import prod
 from tcjit.grammar.affine import affine, conjuncts, isl_name
 from tcjit.grammar.affine import condition as affine_condition
 from tcjit.grammar.arithmetic import index, total
-from tcjit.grammar.ast import Binary, Expr, Select, Unary
+from tcjit.grammar.ast import Access, Binary, Expr, Select, Unary
 from tcjit.grammar.polynomial import number
 from tcjit.grammar.walk import rebuild, with_index
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
@@ -42,7 +43,7 @@ def split_residues(before: Assignments) -> Assignments:
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if a.start != identity(a.operator, temporaries.tensors[a.tensor].dtype):
             return [a]
-        return [_of_class(a, one, before.values) for one in residue_classes(a, before.values)] or [a]
+        return [new for one in residue_classes(a, before.values) for new in _of_class(a, one, temporaries, before.values)] or [a]
 
     return rewrite(before, visit)
 
@@ -78,22 +79,27 @@ def _class(a: Assignment, counts: Mapping[str, int], residues: Mapping[str, int]
     for name, lower, upper in a.bounds if terms else a.results:
         count, residue = counts.get(name, 1), residues.get(name, 0)
         first, end = -((residue - lower) // count), -((residue - upper) // count)
-        bounds.append((name, first, end))
+        bounds.append((name, 0, end - first))
         if end - first == 1:
             places[name] = number(count * first + residue)
-        elif name in counts:
-            places[name] = total([(count, index(name))], residue)
+        elif (count, first, residue) != (1, 0, 0):
+            places[name] = total([(count, index(name))], count * first + residue)
     return ResidueClass(places, tuple(bounds), terms)
 
 
-def _of_class(a: Assignment, one: ResidueClass, values: Mapping[str, int]) -> Assignment:
-    """The sum of a class, or the identity for results without terms."""
+def _of_class(a: Assignment, one: ResidueClass, temporaries: Temporaries, values: Mapping[str, int]) -> list[Assignment]:
+    """The sum of a class in a temporary, and where its results belong; or the identity for results without terms."""
     subscripts = tuple(_without_divisions(placed(sub, one), values) for sub in a.subscripts)
-    if not one.terms:
-        zero = identity(a.operator, a.value.dtype)
-        return replace(a, subscripts=subscripts, operator="=", value=zero, start=None, bounds=one.bounds, reduction=())
-    value = _without_divisions(_chosen(placed(a.value, one), one.bounds, values), values)
-    return replace(a, subscripts=subscripts, value=value, bounds=one.bounds)
+    dtype, results = temporaries.tensors[a.tensor].dtype, one.bounds[: len(a.results)]
+    held: Expr = identity(a.operator, dtype)
+    made: list[Assignment] = []
+    if one.terms:
+        value = _without_divisions(_chosen(placed(a.value, one), one.bounds, values), values)
+        storage = temporaries.add(a.source, f"{a.tensor}_class", dtype, [upper for _, _, upper in results])
+        plain = tuple(index(name) for name, _, _ in results)
+        made.append(replace(a, tensor=storage.name, subscripts=plain, value=value, bounds=one.bounds))
+        held = Access(storage.name, plain, dtype=dtype)
+    return [*made, Assignment(a.tensor, subscripts, "=", held, results, a.source)]
 
 
 def placed(expr: Expr, one: ResidueClass) -> Expr:
