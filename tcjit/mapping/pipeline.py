@@ -48,6 +48,7 @@ from tcjit.mapping.passes.pad_tiles import pad_tiles
 from tcjit.mapping.passes.parallelise import parallelise, worth_threads
 from tcjit.mapping.passes.promote_to_registers import promote_to_registers
 from tcjit.mapping.passes.promote_to_shared import promote_to_shared
+from tcjit.mapping.passes.rematerialise import rematerialise
 from tcjit.mapping.passes.restrict_products import restrict_products
 from tcjit.mapping.passes.scatter_reductions import scatter_reductions
 from tcjit.mapping.passes.schedule_rows import RowGroup, row_groups, schedule_rows
@@ -162,6 +163,7 @@ def build_scop(
         assignments = proved(expand_operands, assignments, target, in_tiles)
         assignments = proved(transpose_operands, assignments, target) if in_tiles else assignments
     if isinstance(target, Device):
+        assignments = proved(rematerialise, assignments, options, target) if options.fusion != "minimal" else assignments
         assignments, scanned = proved(chunk_scans, assignments, target), assignments
         while assignments.assignments != scanned.assignments:  # of the prefix sums of chunks, too
             assignments, scanned = proved(chunk_scans, assignments, target), assignments

@@ -66,6 +66,7 @@ class _Replacement(Instances):
             "hoist_invariants": self.stored,
             "number_values": self.numbered,
             "substitute_forward": self.substituted,
+            "rematerialise": self.substituted,
             "expand_operands": self.stored,
             "transpose_operands": self.stored,
             "fuse_outer_loops": self.blocked,
