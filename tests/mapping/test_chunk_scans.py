@@ -63,9 +63,9 @@ def triangle(n: int, offset: int = 0) -> np.ndarray:
 @pytest.mark.parametrize(
     ("text", "shape", "sums"),
     [
-        (rows("k <= j"), (480, 9207), ["Y_sums(i, chunk) += X(i, 32 * chunk + k) from 0.0 where i in 0:480, chunk in 0:287, k in 0:32"]),
-        (rows("k >= j"), (64, 2048), ["Y_sums(i, chunk) += X(i, 64 * chunk + k) from 0.0 where i in 0:64, chunk in 1:32, k in 0:64"]),
-        (rows("k < j"), (64, 2048), ["Y_sums(i, chunk) += X(i, 64 * chunk + k) from 0.0 where i in 0:64, chunk in 0:31, k in 0:64"]),
+        (rows("k <= j"), (480, 9207), ["Y_sums(i, chunk) += X(i, 8 * chunk + k) from 0.0 where i in 0:480, chunk in 0:1150, k in 0:8"]),
+        (rows("k >= j"), (64, 2048), ["Y_sums(i, chunk) += X(i, 32 * chunk + k) from 0.0 where i in 0:64, chunk in 1:64, k in 0:32"]),
+        (rows("k < j"), (64, 2048), ["Y_sums(i, chunk) += X(i, 32 * chunk + k) from 0.0 where i in 0:64, chunk in 0:63, k in 0:32"]),
         (columns("k <= i"), (1896, 779), ["Y_sums(chunk, j) += X(32 * chunk + k, j) from 0.0 where chunk in 0:59, j in 0:779, k in 0:32"]),
     ],
 )
@@ -101,6 +101,15 @@ def test_scans_of_chunks_have_chunks() -> None:
     made = map_gpu(program(rows("k <= j"), {"X": (1, 3000000)}), Options(), SM_90)
     assert made.verified and len([t for t in made.scop.tensors if t.name.endswith("_sums")]) > 1
     assert max(s.points for s in made.scop.statements) <= 64 * 3000000
+
+
+@pytest.mark.parametrize("guard", ["k <= i", "k > i"])
+def test_across_memory_a_thread_has_a_chunk(guard: str) -> None:
+    """It loads a term once for all results, of which the first has all terms."""
+    made = map_gpu(program(columns(guard), {"X": (1896, 779)}), Options(), SM_90)
+    text = emit_gpu(made, CUDA, SM_90, checked=True).text
+    assert len(made.launches) == 3 and "float Y_scan_p[32];" in text
+    assert "if (c4 <= c3)" in text if guard == "k <= i" else "if (c4 + 1 <= c3)" in text or "c4 <= c3 - 1" in text
 
 
 # ---------------------------------------------------------------- what they compute

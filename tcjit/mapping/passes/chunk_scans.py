@@ -18,6 +18,7 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import with_index
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.gpu.kernel_time import CALL, LOADS, REREAD
+from tcjit.mapping.gpu.statement_group import WARP
 from tcjit.mapping.machine import Device
 from tcjit.mapping.operations import operations
 from tcjit.mapping.reduction import identity
@@ -25,7 +26,8 @@ from tcjit.mapping.scans import Triangle, scan_candidate, triangle
 from tcjit.mapping.storage import Bounds, Storage, fresh
 from tcjit.mapping.tile_time import LOAD
 
-SIZES = (8, 16, 32, 64)  # of chunks
+SIZES = (8, 16, 32)  # of chunks: a thread can keep all results of one
+LINE = 128  # bytes of a cache
 LEAST = 4 * SIZES[0]  # results of a scan that is cut
 
 
@@ -54,7 +56,8 @@ def chunk_scans(before: Assignments, device: Device) -> Assignments:
             return [a]
         for dim, lower, upper in a.results:
             rows = prod(high - low for name, low, high in a.results if name != dim)
-            size = _best_size(ScanShape(upper - lower, rows, operations(s.body, CALL), DTYPES[a.value.dtype].bytes), device)
+            along = a.subscripts[-1] == index(dim)
+            size = _best_size(ScanShape(upper - lower, rows, along, operations(s.body, CALL), DTYPES[a.value.dtype].bytes), device)
             terms = triangle(s, dim, a.results) if size else None
             if terms is not None:
                 return list(_in_chunks(a, s.body, _chunked(dim, lower, upper, terms, size), temporaries))
@@ -65,36 +68,43 @@ def chunk_scans(before: Assignments, device: Device) -> Assignments:
 
 @dataclass(frozen=True)
 class ScanShape:
-    """A scan of ``length`` results, ``rows`` times, of terms that take so many ``operations`` and bytes."""
+    """A scan of ``length`` results, ``rows`` times, of terms that take so many ``operations`` and bytes; ``along`` memory, or across."""
 
     length: int
     rows: int
+    along: bool
     operations: float
     bytes: int
 
-    def cycles(self, terms: float, accesses: int, device: Device) -> float:
-        """Those of a kernel whose results have so many terms each, which caches hold, and which makes so many accesses to memory."""
-        costs = device.costs
-        computing = self.length * self.rows * terms * (LOAD / costs.fma_rate + self.operations / costs.fma_rate) / device.processors
-        waiting = terms * costs.load_latency * REREAD / LOADS
-        return costs.launch + max(computing, waiting, accesses * self.length * self.rows * self.bytes / costs.memory)
+    def cycles(self, loads: float, terms: float, chain: int, accesses: int, device: Device) -> float:
+        """Those of a kernel that loads so many terms for each result from a cache, adds so many, some ``chain`` of them one after the
+        other, and accesses memory so many times."""
+        costs, results = device.costs, self.length * self.rows
+        computing = results * (loads * LOAD + terms * (1 + self.operations)) / (costs.fma_rate * device.processors)
+        waiting = chain * costs.load_latency * REREAD / LOADS
+        return costs.launch + max(computing, waiting, accesses * results * self.bytes / costs.memory)
 
 
-def _best_size(row: ScanShape, device: Device) -> int:
+def _best_size(shape: ScanShape, device: Device) -> int:
     """Of the sizes of chunks the one that takes the least time; 0 where a scan takes less that has none."""
-    if row.length < LEAST:
+    if shape.length < LEAST:
         return 0
-    size, least = min(((size, _in_chunks_of(size, row, device)) for size in SIZES), key=lambda way: way[1])
-    return size if least < row.cycles(row.length, 2, device) else 0
+    size, least = min(((size, _in_chunks_of(size, shape, device)) for size in SIZES), key=lambda way: way[1])
+    return size if least < _whole(shape, device) else 0
 
 
-def _in_chunks_of(size: int, row: ScanShape, device: Device) -> float:
+def _whole(shape: ScanShape, device: Device) -> float:
+    return shape.cycles(shape.length, shape.length, shape.length, 2, device)
+
+
+def _in_chunks_of(size: int, shape: ScanShape, device: Device) -> float:
     """Cycles of the kernels of a scan in chunks, those of the scan of the chunks among them."""
-    chunks = replace(row, length=-(-row.length // size), operations=0.0)
+    chunks = replace(shape, length=-(-shape.length // size), operations=0.0)
     best = _best_size(chunks, device)
-    between = _in_chunks_of(best, chunks, device) if best else chunks.cycles(chunks.length, 2, device)
-    # of its own chunk a result has half of the terms; a sum has all of them, once for all results of the chunk
-    return row.cycles(1, 1, device) + between + row.cycles(size / 2, 2, device)
+    between = _in_chunks_of(best, chunks, device) if best else _whole(chunks, device)
+    # along memory the threads of a warp sum chunks in as many lines, and then have a result each; across it, one has a whole chunk
+    lines = min(WARP, max(1, size * shape.bytes * WARP // LINE)) if shape.along else 1
+    return shape.cycles(lines, 1, size, 1, device) + between + shape.cycles(size if shape.along else 1, size, size, 2, device)
 
 
 def _chunked(dim: str, lower: int, upper: int, terms: Triangle, size: int) -> Chunked:
@@ -139,17 +149,22 @@ def _in_chunks(a: Assignment, body: Expr, c: Chunked, temporaries: Temporaries) 
     yield replace(
         a, tensor=before.name, subscripts=indexed(at), value=value, bounds=bounds, reduction=(chunk,), start=neutral, fuse_outer_only=True
     )
-    place, own = f"{c.size} * {isl_name(at)} + {isl_name(c.dim)} + {base}", Access(before.name, indexed(at), dtype=result.dtype)
-    lower, upper = a.ranges[c.dim]
-    ended = _within(place, c, (0, c.count), lower + c.shift, upper + c.shift)
-    known = _within(f"{c.size} * {isl_name(at)} + {isl_name(term)} + {base}", c, (0, c.count), c.terms.least, c.terms.most + 1)
+    own = Access(before.name, indexed(at), dtype=result.dtype)
     bounds = bounded((at, 0, c.count), (c.dim, 0, c.size))
-    strict = "" if not c.strict else f" {'-' if prefix else '+'} 1"
-    order = f"{isl_name(term)} {'<=' if prefix else '>='} {isl_name(c.dim)}{strict}"
-    of_result = with_index(body, term, total([(c.size, index(at)), (1, index(term))], base))
+    # across memory a thread has all results of a chunk: the one with all terms comes first, the others find what it has loaded
+    back = prefix and a.subscripts[-1] != index(c.dim)
+    sign, last = (-1, c.size - 1) if back else (1, 0)
+    result_place, term_place = (f"{c.size} * {isl_name(at)} + {sign} * {isl_name(name)} + {base + last}" for name in (c.dim, term))
+    upwards = prefix and not back
+    strict = "" if not c.strict else f" {'-' if upwards else '+'} 1"
+    order = f"{isl_name(term)} {'<=' if upwards else '>='} {isl_name(c.dim)}{strict}"
+    lower, upper = a.ranges[c.dim]
+    ended = _within(result_place, c, (0, c.count), lower + c.shift, upper + c.shift)
+    known = _within(term_place, c, (0, c.count), c.terms.least, c.terms.most + 1)
+    of_result = with_index(body, term, total([(c.size, index(at)), (sign, index(term))], base + last))
     own_terms = replace(a, tensor=part.name, subscripts=indexed(at, c.dim), value=of_result, bounds=(*bounds, inside), start=own)
     yield replace(own_terms, constraints=(*known, order))
-    moved = total([(c.size, index(at)), (1, index(c.dim))], c.origin)
+    moved = total([(c.size, index(at)), (sign, index(c.dim))], c.origin + last)
     subscripts = tuple(with_index(sub, c.dim, moved) for sub in a.subscripts)
     copied = Access(part.name, indexed(at, c.dim), dtype=result.dtype)
     yield Assignment(a.tensor, subscripts, "=", copied, bounds, a.source, constraints=ended)
