@@ -14,7 +14,7 @@ import islpy as isl
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import isl_name
-from tcjit.grammar.arithmetic import plus, times
+from tcjit.grammar.arithmetic import index, plus, times, total
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, walk
@@ -22,7 +22,7 @@ from tcjit.layout import memory_order
 from tcjit.mapping.isl import union_map, union_set
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Storage
-from tcjit.mapping.strides import accesses
+from tcjit.mapping.strides import accesses, affine_form
 
 FEW = 8  # times as many instances as those of a statement that keeps its dimensions have those that merge theirs
 
@@ -103,12 +103,12 @@ def _closure(scop: Scop, tensor: str, axis: int) -> tuple[Axes, list[Merge]] | N
             for access in accesses(s):
                 if access.tensor != name or s.tiled or s.fused:  # a nest walks memory, whatever axes there are
                     continue
-                outer, inner = access.subscripts[first], access.subscripts[first + 1]
-                if not isinstance(outer, Index) or not isinstance(inner, Index) or outer.name == inner.name:
+                outer, inner = _walks(access.subscripts[first]), access.subscripts[first + 1]
+                if not outer or not isinstance(inner, Index) or outer == inner.name:
                     return None
-                if pairs.setdefault(s.name, (outer.name, inner.name)) != (outer.name, inner.name):
+                if pairs.setdefault(s.name, (outer, inner.name)) != (outer, inner.name):
                     return None
-                waiting += [(a.tensor, at) for a in accesses(s) if (at := _position(a, outer.name, inner.name)) is not None]
+                waiting += [(a.tensor, at) for a in accesses(s) if (at := _position(a, outer, inner.name)) is not None]
     merges = [Merge(name, outer, inner, scop.statement(name).extent(inner)) for name, (outer, inner) in pairs.items()]
     fitting = [m for m in merges if _fits(scop, scop.statement(m.statement), m, axes)]
     most = max((scop.statement(m.statement).points for m in fitting), default=0)
@@ -116,10 +116,20 @@ def _closure(scop: Scop, tensor: str, axis: int) -> tuple[Axes, list[Merge]] | N
     return (axes, fitting) if fitting and fits else None
 
 
+def _walks(subscript: Expr) -> str:
+    """The dimension that walks an axis point by point, others perhaps in chunks of several; none if that is not one."""
+    if isinstance(subscript, Index):
+        return subscript.name
+    form = affine_form(subscript, {})
+    steps = form[0] if form is not None else {}
+    single = [name for name, step in steps.items() if step == 1]
+    return single[0] if len(single) == 1 < len(steps) and min(steps.values()) > 0 else ""
+
+
 def _position(access: Access, outer: str, inner: str) -> int | None:
     """The axis of an access at which the two dimensions stand side by side."""
-    own = [sub.name if isinstance(sub, Index) else "" for sub in access.subscripts]
-    return next((at for at in range(len(own) - 1) if own[at] == outer and own[at + 1] == inner), None)
+    own = access.subscripts
+    return next((at for at in range(len(own) - 1) if own[at + 1] == Index(inner, dtype="int64") and _walks(own[at]) == outer), None)
 
 
 def _fits(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes) -> bool:
@@ -140,7 +150,7 @@ def _fits(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes) -> bool:
             return False
         if first is not None and scop.tensor(access.tensor).shape[first + 1] != merge.extent:
             return False
-    return not _bare(s.value) & {merge.outer, merge.inner}
+    return not _bare(s.value, axes) & {merge.outer, merge.inner}
 
 
 def _fills(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes, most: int) -> bool:
@@ -151,12 +161,15 @@ def _fills(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes, most: int) ->
     return s.points * FEW <= most and not axes.keys() & {a.tensor for a, _ in s.reads()}
 
 
-def _bare(expr: Expr) -> set[str]:
-    """The indices in an expression that are not themselves a subscript."""
+def _bare(expr: Expr, axes: Axes) -> set[str]:
+    """The indices in an expression that are not themselves a subscript, nor part of one along axes that become one."""
     if isinstance(expr, Index):
         return {expr.name}
-    inner = [child for child in children(expr) if not (isinstance(expr, Access) and isinstance(child, Index))]
-    return set().union(*map(_bare, inner))
+    inner = children(expr)
+    if isinstance(expr, Access):
+        at = axes.get(expr.tensor, -1)
+        inner = tuple(child for n, child in enumerate(inner) if not isinstance(child, Index) and (n != at or not _walks(child)))
+    return set().union(*(_bare(child, axes) for child in inner))
 
 
 def _applied(scop: Scop, axes: Axes, merges: list[Merge]) -> Scop:
@@ -191,7 +204,15 @@ def _merged_storage(storage: Storage, axis: int) -> Storage:
 def _merged_statement(s: ScopStatement, merge: Merge, axes: Axes) -> ScopStatement:
     def merged(access: Access) -> Access:
         at = axes.get(access.tensor)
-        return access if at is None else replace(access, subscripts=(*access.subscripts[: at + 1], *access.subscripts[at + 2 :]))
+        if at is None:
+            return access
+        outer = access.subscripts[at]
+        if not isinstance(outer, Index):  # chunks of rows are as many times as long
+            form = affine_form(outer, {})
+            assert form is not None
+            steps = [(step * (1 if name == merge.outer else merge.extent), index(name)) for name, step in form[0].items()]
+            outer = total(steps, form[1] * merge.extent)
+        return replace(access, subscripts=(*access.subscripts[:at], outer, *access.subscripts[at + 2 :]))
 
     bounds = tuple(
         (name, lower, upper * merge.extent if name == merge.outer else upper) for name, lower, upper in s.bounds if name != merge.inner

@@ -27,6 +27,7 @@ from tcjit.mapping.nest.tile_tree import tile_tree
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.allocate import allocate
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
+from tcjit.mapping.passes.chunk_scans import chunk_scans
 from tcjit.mapping.passes.combine_in_blocks import combine_in_blocks
 from tcjit.mapping.passes.contract import contract
 from tcjit.mapping.passes.contract_slices import contract_slices, verify_outer_loops
@@ -47,6 +48,7 @@ from tcjit.mapping.passes.pad_tiles import pad_tiles
 from tcjit.mapping.passes.parallelise import parallelise, worth_threads
 from tcjit.mapping.passes.promote_to_registers import promote_to_registers
 from tcjit.mapping.passes.promote_to_shared import promote_to_shared
+from tcjit.mapping.passes.rematerialise import rematerialise
 from tcjit.mapping.passes.restrict_products import restrict_products
 from tcjit.mapping.passes.scatter_reductions import scatter_reductions
 from tcjit.mapping.passes.schedule_rows import RowGroup, row_groups, schedule_rows
@@ -162,6 +164,11 @@ def build_scop(
         in_tiles = options.private_buffers and options.fusion != "minimal"  # the copies of one tile stay in a buffer
         assignments = proved(expand_operands, assignments, target, in_tiles)
         assignments = proved(transpose_operands, assignments, target) if in_tiles else assignments
+    if isinstance(target, Device):
+        assignments = proved(rematerialise, assignments, options, target) if options.fusion != "minimal" else assignments
+        assignments, scanned = proved(chunk_scans, assignments, target), assignments
+        while assignments.assignments != scanned.assignments:  # of the prefix sums of chunks, too
+            assignments, scanned = proved(chunk_scans, assignments, target), assignments
     assignments = proved(chunk_reductions, assignments, options, target)
     if isinstance(target, Device):
         assignments = proved(combine_in_blocks, assignments)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import reduce
 
 from tcjit.grammar.affine import condition
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Scalar, Select, Statement, Unary
-from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.dtypes import DTYPES, holds
 
 
 def needs_wide(s: Statement) -> bool:
@@ -78,6 +79,20 @@ def guarded_term(value: Expr, operator: str, values: Mapping[str, int]) -> tuple
         else:
             break
     return conditions, value
+
+
+def casts_inside(value: Expr) -> Expr:
+    """A value whose conversions stand inside of its choices; that of a number is one, where its type holds it."""
+    if isinstance(value, Select):
+        return Select(value.condition, casts_inside(value.then), casts_inside(value.other), dtype=value.dtype)
+    if isinstance(value, Cast):
+        operand = casts_inside(value.operand)
+        if isinstance(operand, Select):
+            arms = (casts_inside(Cast(arm, dtype=value.dtype)) for arm in (operand.then, operand.other))
+            return Select(operand.condition, *arms, dtype=value.dtype)
+        if isinstance(operand, Const) and DTYPES[operand.dtype].kind == DTYPES[value.dtype].kind and holds(value.dtype, operand.dtype):
+            return replace(operand, dtype=value.dtype)
+    return value
 
 
 def is_plain_product(value: Expr) -> bool:

@@ -10,22 +10,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import islpy as isl
 
 from tcjit.errors import VerifyError
-from tcjit.grammar.affine import affine, condition, guarded_accesses, isl_name
+from tcjit.grammar.affine import condition, guarded_accesses, isl_name
 from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import children, rebuild, same_node, wide_factors, with_accesses, with_index, with_indices, with_names
+from tcjit.grammar.walk import rebuild, wide_factors, with_accesses, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
-from tcjit.mapping.nest.restrict import is_chosen
-from tcjit.mapping.passes.split_residues import placed, residue_classes
+from tcjit.mapping.instances import Instances, results_of, same_element
 from tcjit.mapping.reduction import identity
-from tcjit.mapping.verify_overlapped import Instances, OverlappedTiles
+from tcjit.mapping.verify_overlapped import OverlappedTiles
+from tcjit.mapping.verify_residues import wrong_classes
+from tcjit.mapping.verify_scans import wrong_scan
 
 
 def verify_assignments(rule: str, before: Assignments, after: Assignments) -> None:
@@ -55,9 +56,10 @@ class _Replacement(Instances):
         self.rules: Mapping[str, Callable[[Assignment, Sequence[Assignment]], str]] = {
             "widen": self.widened,
             "chunk_reductions": self.chunked,
+            "chunk_scans": lambda old, new: wrong_scan(self, self.before, self.after, old, new),
             "combine_in_blocks": self.copied,
             "restrict_products": self.restricted,
-            "split_residues": self.classes,
+            "split_residues": lambda old, new: wrong_classes(self, self.before, self.after, old, new),
             "eliminate_dead_instances": self.unread,
             "split_index_sets": self.parted,
             "split_sums": self.parted,
@@ -66,6 +68,7 @@ class _Replacement(Instances):
             "hoist_invariants": self.stored,
             "number_values": self.numbered,
             "substitute_forward": self.substituted,
+            "rematerialise": self.substituted,
             "expand_operands": self.stored,
             "transpose_operands": self.stored,
             "fuse_outer_loops": self.blocked,
@@ -83,7 +86,7 @@ class _Replacement(Instances):
         """An assignment of the start to every result, also to one without terms, then the update."""
         expected = [replace(old, start=None)]
         if old.start is not None:
-            expected.insert(0, replace(_results(old), operator="=", value=old.start, start=None, constraints=old.start_constraints))
+            expected.insert(0, replace(results_of(old), operator="=", value=old.start, start=None, constraints=old.start_constraints))
         left = list(new)
         for assignment in expected:
             if left[:1] == [assignment]:
@@ -193,9 +196,9 @@ class _Replacement(Instances):
         start = held if old.start is None else identity(old.operator, storage.dtype)
         if wide.start != start or old.start not in (None, identity(old.operator, narrow.dtype)):
             return "the reduction starts from another value"
-        if store.operator != "=" or not _same_element(store, old) or store.value != Cast(element, dtype=narrow.dtype):
+        if store.operator != "=" or not same_element(store, old) or store.value != Cast(element, dtype=narrow.dtype):
             return "the results are not what was reduced"
-        return "" if self.instances(store).is_equal(self.instances(_results(old))) else "results are lost"
+        return "" if self.instances(store).is_equal(self.instances(results_of(old))) else "results are lost"
 
     def parted(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """Parts of the iteration domain, in each the value that it has there."""
@@ -204,7 +207,7 @@ class _Replacement(Instances):
                 return "more than domain and value changed"
             if not self.agree(old.value, part.value, self.instances(part), part):
                 return "a part has another value"
-        for domain in (self.instances, lambda a: self.instances(_results(a))):  # results without terms are started too
+        for domain in (self.instances, lambda a: self.instances(results_of(a))):  # results without terms are started too
             left = domain(old)
             for part in new:
                 if not domain(part).is_subset(left):
@@ -232,17 +235,17 @@ class _Replacement(Instances):
         if not any(self.once(old, accumulate, dim) for dim, _, _ in old.terms):
             return "the chunks do not hold every term once"
         partial = Access(accumulate.tensor, accumulate.subscripts, dtype=target.dtype)
-        if not _same_element(combine, old) or combine.value != partial or combine.reduction != (chunk,) or combine.start is not None:
+        if not same_element(combine, old) or combine.value != partial or combine.reduction != (chunk,) or combine.start is not None:
             return "partial results are not combined into their element"
-        started, used = self.instances(_results(accumulate)), self.instances(combine, (chunk, *_results(old).dims))
+        started, used = self.instances(results_of(accumulate)), self.instances(combine, (chunk, *results_of(old).dims))
         full = self.instances(accumulate).project_out(isl.dim_type.set, started.n_dim(), len(old.terms))
         if not full.is_subset(used) or not used.is_subset(started):
             return "not all partial results are combined, or some that nothing started"
         if old.start is not None:
             start = new[1]
-            if start.operator != "=" or start.value != old.start or not _same_element(start, old):
+            if start.operator != "=" or start.value != old.start or not same_element(start, old):
                 return "the start is not assigned to the results"
-            if not self.instances(start).is_equal(self.instances(_results(old))):
+            if not self.instances(start).is_equal(self.instances(results_of(old))):
                 return "results are left without their start"
         return ""
 
@@ -311,7 +314,7 @@ class _Replacement(Instances):
             if not floats or value.right != product.right or set(names(product.right)) & set(old.reduction):
                 return "the sum is divided by something else"
             value, product = value.left, product.left
-        if old.operator != "+=" or last.start not in (old.start, None) or last.results != old.results or not _same_element(last, old):
+        if old.operator != "+=" or last.start not in (old.start, None) or last.results != old.results or not same_element(last, old):
             return "the results changed"
         for a in made:
             storage, lowers = self.after[a.tensor], [lower for _, lower, _ in a.results]
@@ -343,7 +346,7 @@ class _Replacement(Instances):
             return moves - set(a.reduction)
 
         left = expand(last, value)
-        if not left <= set(_results(old).dims) or sorted(summed) != sorted(old.reduction):
+        if not left <= set(results_of(old).dims) or sorted(summed) != sorted(old.reduction):
             return "a term is not summed once, around all that moves with it"
         return "" if Counter(multiplied) == Counter(wide_factors(product)) else "the factors are others"
 
@@ -368,48 +371,6 @@ class _Replacement(Instances):
             return "a term has another value"
         return "" if self.neutral(old.value, neutral, whole.subtract(left), old) else "a term that is no identity is gone"
 
-    def classes(self, old: Assignment, new: Sequence[Assignment]) -> str:
-        """Residue classes of indices: each result in one of them, with all of its terms that are not the identity."""
-        neutral = identity(old.operator, old.value.dtype)
-        left, results = self.instances(old), self.instances(_results(old))
-        if old.start != identity(old.operator, self.before[old.tensor].dtype) or old.operator == "=":
-            return "the results do not start at the identity"
-        rest = list(new)
-        for one in residue_classes(old, self.values):
-            sums, rest = rest[: int(one.terms)], rest[int(one.terms) :]
-            if not rest:
-                return "results without a class"
-            store, rest = rest[0], rest[1:]
-            places = [str(affine(placed(index(dim), one), self.values)) for dim in old.dims]
-            subscripts = zip(old.subscripts, store.subscripts, strict=True)
-            where = self.instances(store)
-            if store.tensor != old.tensor or not all(self.agree(placed(sub, one), own, where, store) for sub, own in subscripts):
-                return "an element is another one"
-            started = where.apply(self.map(store.dims, places[: len(old.results)]))
-            if store.operator != "=" or store.reduction or not started.is_subset(results):
-                return "results of two classes, or of none"
-            results = results.subtract(started)
-            if not sums and store.value == neutral:
-                continue
-            (a,) = sums or (store,)
-            storage, plain = self.after[a.tensor], tuple(index(name) for name, _, _ in a.results)
-            held = Access(a.tensor, plain, dtype=storage.dtype)
-            whole = storage.role == "temporary" and storage.shape == tuple(upper for _, _, upper in a.results) and a.tensor not in self.before
-            if not whole or (store.value, store.bounds, a.subscripts) != (held, a.results, plain) or storage.dtype != self.before[old.tensor].dtype:
-                return "what is stored is not the sum"
-            moved = self.map(a.dims, places).intersect_domain(self.instances(a))
-            terms, alike = moved.range(), (a.operator, a.reduction, a.start) == (old.operator, old.reduction, old.start)
-            if not alike or not moved.is_injective() or not terms.is_subset(left):
-                return "a term is not summed once"
-            if not self.agree(placed(old.value, one), a.value, self.instances(a), a):
-                return "a term has another value"
-            left = left.subtract(terms)
-        if rest:
-            return "something was added"
-        if not results.is_empty():
-            return "results without a class"
-        return "" if self.neutral(old.value, neutral, left, old) else "a term that is no identity is gone"
-
     def unread(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """The identity instead of terms of elements that no assignment reads."""
         if len(new) != 1 or replace(new[0], value=old.value) != old or self.before[old.tensor].role != "temporary":
@@ -420,7 +381,7 @@ class _Replacement(Instances):
         fact = condition(new[0].value.condition, self.values)
         if fact is None:
             return "the condition is not affine"
-        results = _results(old)
+        results = results_of(old)
         live = self.elements(results, old.subscripts, self.instances(results).intersect(self.where(results, fact)))
         for a in self.program:
             for expr in (a.value, *a.subscripts, *([a.start] if a.start is not None else [])):
@@ -437,26 +398,17 @@ class _Replacement(Instances):
                 where = where.intersect(self.where(a, f"({fact})" if true else f"not ({fact})"))
         return self.elements(a, access.subscripts, where)
 
-    def elements(self, a: Assignment, subscripts: Sequence[Expr], where: isl.Set) -> isl.Set:
-        """Those at some instances."""
-        return where.apply(self.map(a.dims, [str(affine(sub, self.values)) for sub in subscripts]))
-
     def picked(self, old: Assignment, sums: Assignment, pick: Assignment, neutral: Const) -> str:
         storage, target = self.after[sums.tensor], self.before[old.tensor]
         if sums.tensor in self.before or storage.role != "temporary" or (storage.dtype, storage.shape) != (target.dtype, target.shape):
             return "the sum is in no temporary of its own"
-        results = self.instances(_results(old))
-        if pick.operator != "=" or not _same_element(pick, old) or not self.instances(pick).is_equal(results):
+        results = self.instances(results_of(old))
+        if pick.operator != "=" or not same_element(pick, old) or not self.instances(pick).is_equal(results):
             return "not all results are picked"
         full = self.instances(old).subtract(self.instances(sums)).project_out(isl.dim_type.set, results.n_dim(), len(old.terms))
         element = Access(sums.tensor, old.subscripts, dtype=storage.dtype)
         inside = self.agree(pick.value, element, results.subtract(full), pick)
         return "" if inside and self.neutral(pick.value, neutral, full, pick) else "results are picked that lack terms, or others are not"
-
-    def neutral(self, value: Expr, neutral: Const, where: isl.Set, a: Assignment) -> bool:
-        """Whether a value is the identity of a reduction wherever ``a`` has these instances."""
-        same = (neutral, str(neutral.value))  # 0.0 is no -0.0
-        return is_chosen(value, where, self.values, partial(self.where, a), lambda part: (part, str(getattr(part, "value", ""))) == same)
 
     def once(self, old: Assignment, new: Assignment, dim: str) -> bool:
         """Whether the terms of ``new`` are those of ``old``, each once, where ``dim`` counts inside chunks of its extent in ``new``."""
@@ -471,46 +423,7 @@ class _Replacement(Instances):
             return False
         return self.agree(old.value, new.value, self.instances(new), new, {dim: place})
 
-    # ------------------------------------------------------------ values
-
-    def agree(self, old: Expr, new: Expr, instances: isl.Set, a: Assignment, places: Mapping[str, str] | None = None) -> bool:
-        """Whether a value in the terms of ``a`` is the old one, with indices in ``places`` replaced, wherever ``a`` is executed."""
-        if isinstance(old, Index) and places and old.name in places:
-            text = affine(new.operand if isinstance(new, Cast) else new, self.values)
-            exact = new.dtype == old.dtype and text is not None
-            return exact and self.empty(instances, a, f"{text} != {places[old.name]}")
-        if same_node(old, new):
-            pairs = zip(children(old), children(new), strict=True)
-            if all(self.agree(left, right, instances, a, places) for left, right in pairs):
-                return True
-        if not places and self.same_on(instances, old, new, a):
-            return True
-        if isinstance(old, Select) and not places and (holds_where := condition(old.condition, self.values)) is not None:
-            if self.empty(instances, a, f"not ({holds_where})"):
-                return self.agree(old.then, new, instances, a)
-            if self.empty(instances, a, holds_where):
-                return self.agree(old.other, new, instances, a)
-        return False
-
-    def same_on(self, instances: isl.Set, old: Expr, new: Expr, a: Assignment) -> bool:
-        """Whether isl knows two indices, or two conditions, to be the same at some instances."""
-        if old.dtype == new.dtype == "int64" and None not in (texts := (affine(old, self.values), affine(new, self.values))):
-            return self.empty(instances, a, f"{texts[0]} != {texts[1]}")
-        if old.dtype == new.dtype == "bool" and None not in (facts := (condition(old, self.values), condition(new, self.values))):
-            apart = f"(({facts[0]}) and not ({facts[1]})) or (({facts[1]}) and not ({facts[0]}))"
-            return self.empty(instances, a, apart)
-        return False
-
 
 def _names_of(a: Assignment) -> set[str]:
     """The dimensions of an assignment, and the indices that it names."""
     return {*a.dims, *names(a.value), *(name for sub in a.subscripts for name in names(sub))}
-
-
-def _results(a: Assignment) -> Assignment:
-    """An assignment to every result of a reduction, also to one without terms."""
-    return replace(a, bounds=a.results, reduction=(), constraints=())
-
-
-def _same_element(a: Assignment, b: Assignment) -> bool:
-    return (a.tensor, a.subscripts) == (b.tensor, b.subscripts)

@@ -11,34 +11,11 @@ from dataclasses import replace
 
 import islpy as isl
 
-from tcjit.grammar.affine import affine, guarded_accesses, isl_name
+from tcjit.grammar.affine import affine, guarded_accesses
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.walk import children, same_node, with_indices
-from tcjit.mapping.assignment import Assignment, Assignments, to_scop, to_statement
-from tcjit.mapping.isl import images, points
-
-
-class Instances:
-    """What isl says of the instances of a program's assignments."""
-
-    def __init__(self, before: Assignments) -> None:
-        self.scop, self.values = to_scop(before), before.values
-
-    def instances(self, a: Assignment, order: Sequence[str] = ()) -> isl.Set:
-        """The iteration domain, its dimensions in an order of their own if one is given."""
-        domain = self.scop.instances(to_statement("I", a, self.values)).reset_tuple_id()
-        return domain.apply(self.map(a.dims, list(map(isl_name, order)))) if order else domain
-
-    def map(self, dims: Sequence[str], to: Sequence[str]) -> isl.Map:
-        """From points of dimensions to the values of expressions in isl's words."""
-        return images(self.scop.ctx, map(isl_name, dims), to, self.scop.parameters)
-
-    def where(self, a: Assignment, fact: str) -> isl.Set:
-        return points(self.scop.ctx, map(isl_name, a.dims), [fact], self.scop.parameters)
-
-    def empty(self, instances: isl.Set, a: Assignment, fact: str) -> bool:
-        """Whether a fact holds for none of the instances of an assignment."""
-        return bool(instances.intersect(self.where(a, fact)).is_empty())
+from tcjit.mapping.assignment import Assignment, Assignments, to_statement
+from tcjit.mapping.instances import Instances
 
 
 class OverlappedTiles(Instances):

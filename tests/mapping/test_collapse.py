@@ -118,3 +118,24 @@ def test_dimensions_beside_a_nest_merge_and_the_nest_keeps_its_own() -> None:
     assert len(nests) == 1 and len(nests[0].dims) > 4
     assert mapped.scop.tensor("T").shape == mapped.scop.tensor("O").shape == (2, 24, 225)
     assert all(s.extent(s.dims[2]) == 225 for s in mapped.scop.statements if s.tensor == "O")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # chunks of rows: a row of many threads in the place of several short ones
+        ("def f(float(A,B) X) -> (S) { S +=! X(a,b) * X(a,b) }", [[4], [4, 60], [], [4]]),
+        # not: a term is no element of its own row, or chunks have no whole rows
+        ("def f(float(A,B) X) -> (S) { S +=! X(a,b) * float(a) }", [[4], [4, 12, 5], [], [4]]),
+        ("def f(float(A,B) X) -> (S) { S +=! X(a,b) where b in 0:4 }", [[4], [4, 12, 4], [], [4]]),
+    ],
+)
+def test_chunks_of_rows_are_merged(text: str, expected: list[list[int]]) -> None:
+    before = build_scop(program(text, {"X": (48, 5)}), Options(reduction_chunks=4), None, OPENCL)
+    after, merges = collapse(before)
+    assert extents(after) == expected and bool(merges) == (len(expected[1]) == 2)
+    verify_collapse(before, after, merges)
+    if merges:
+        wrong = replace(after.statements[1], value=before.statements[1].value)
+        with pytest.raises(VerifyError):
+            verify_collapse(before, replace(after, statements=(after.statements[0], wrong, *after.statements[2:])), merges)

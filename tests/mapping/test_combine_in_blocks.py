@@ -56,7 +56,7 @@ def mapped(text: str, shapes: dict[str, tuple[int, ...]], **options: object) -> 
         (SOFTMAX, {"X": (4, 400000)}, 3),
         (NORM, {"X": (32, 64, 12544)}, 3),
         (OUTPUT, {"X": (32, 64, 12544)}, 4),  # a mean that others see is combined once
-        (SOFTMAX, {"X": (1, 999983)}, 6),  # no chunks are equal
+        (SOFTMAX, {"X": (1, 999983)}, 5),  # no chunks are equal
         (GATHERED, {"X": (1000000,), "I": (999,)}, 3),  # what uses the sum has no such chunks
         (SOFTMAX, {"X": (8192, 1024)}, 1),
     ],

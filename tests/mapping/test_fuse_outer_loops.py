@@ -109,7 +109,7 @@ def test_residue_classes_of_what_the_cache_holds_of_one_image() -> None:
     assert {tuple(dim for dim, _ in one.nest.leaf.rows) for one in s.tiled} == {("f", "h")}
 
 
-@pytest.mark.parametrize(("n", "c", "why"), [(3, 96, "few images"), (20, 400, "an image is larger"), (20, 2, "all images are in the cache")])
+@pytest.mark.parametrize(("n", "c", "why"), [(3, 96, "few images"), (20, 400, "an image is larger"), (20, 2, "a cache holds all images")])
 def test_residue_classes_by_themselves(n: int, c: int, why: str) -> None:
     mapped = map_program(program(TRANSPOSED, {"X": (n, c, 176, 13), "K": (c, 5, 3, 4)}), Options(), AVX512)
     assert [s.outer for s in mapped.scop.statements] == [None], why

@@ -33,6 +33,7 @@ STEP = 8  # terms of a reduction that pass through shared memory at once where t
 COPIED_BYTES = (4, 8)  # of the elements that one asynchronous instruction copies; neighbours of narrower ones together, or without it
 BLOCKS = (BLOCK, 2 * BLOCK, 4 * BLOCK)  # threads of a block whose threads share sums
 IDLE = 8  # results beside which there may be one that a thread computes in vain
+PATCHES = (2, 4, 8, 16, 32)  # results of a thread that have the same terms
 SQUARE = 32  # side of the tile that transposes a read
 IN_FLIGHT = 4  # elements of a thread whose loads are under way at once, at least
 ROW_ELEMENTS = 16  # of a row, for each thread, before more threads take it
@@ -242,6 +243,7 @@ def elements(g: StatementGroup) -> Iterator[GroupPlan]:
         for power in range(vector.bit_length()):
             plan, times = _strip(g, near, g.most_threads, 1 << power), IN_FLIGHT >> power
             yield plan
+            yield from _patches(g, plan)
             while times > 1 and not g.main.reduction and not g.block:
                 wide = [c for c in near if plan.columns[c].tiles >= 2 * times]
                 whole = [c for c in wide if plan.columns[c].extent % (times * plan.columns[c].tile) == 0]
@@ -251,6 +253,17 @@ def elements(g: StatementGroup) -> Iterator[GroupPlan]:
                 times //= 2
             for c in _short(g, near):  # which a thread reads, or writes, one by one
                 yield replace(plan, columns=(*plan.columns[:c], g.share(c, g.extent(c)), *plan.columns[c + 1 :]))
+
+
+def _patches(g: StatementGroup, plan: GroupPlan) -> Iterator[GroupPlan]:
+    """Several results of a thread that have the same terms: these are loaded once for all of them."""
+    s, dims = g.main, g.dims(g.main)
+    for c in g.columns if s.reduction and not g.block else ():
+        alike = g.operands(s) and not any(a.moves(dims[c]) for a in g.operands(s)) and not plan.columns[c].shared_out
+        for results in PATCHES if alike else ():
+            if g.extent(c) % results == 0:
+                shares = (*plan.columns[:c], g.share(c, results), *plan.columns[c + 1 :])
+                yield replace(plan, columns=shares)
 
 
 def shared_elements(g: StatementGroup) -> Iterator[GroupPlan]:

@@ -60,10 +60,15 @@ def chunk_reduction(
     a: Assignment, temporaries: Temporaries, before: Assignments, options: Options, target: Machine | Device
 ) -> list[Assignment]:
     """An assignment by itself, or the reductions that take its place."""
-    if not a.terms or a.empty or a.tiled or a.outer:
-        return [a]
-    asked = options.reduction_chunks or _worth(a, temporaries, before, target)
+    asked = number_of_chunks(a, temporaries, before, options, target)
     return [a] if asked <= 1 else in_chunks(a, asked, temporaries, before, target)
+
+
+def number_of_chunks(a: Assignment, temporaries: Temporaries, before: Assignments, options: Options, target: Machine | Device) -> int:
+    """How many chunks a reduction is to have, about; 1 for none."""
+    if not a.terms or a.empty or a.tiled or a.outer:
+        return 1
+    return options.reduction_chunks or _worth(a, temporaries, before, target)
 
 
 def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target: Machine | Device) -> int:

@@ -6,23 +6,20 @@ Gautam and Rajopadhye, Simplifying Reductions (POPL 2006), for the case in which
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import islpy as isl
 
-from tcjit.errors import MappingError
 from tcjit.grammar.affine import affine, isl_name
 from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Size
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import with_indices
 from tcjit.mapping.assignment import Assignment, Assignments, DynamicRanges, Temporaries, rewrite
-from tcjit.mapping.isl import context, has, images, points
-from tcjit.mapping.nest.affine_statement import affine_statement
-from tcjit.mapping.nest.restrict import restrict, verify_restrict
+from tcjit.mapping.isl import has, points
 from tcjit.mapping.nest.statement import DIM, AffineStatement, parameter_names, parameters
-from tcjit.mapping.reduction import combined, identity
+from tcjit.mapping.reduction import combined
+from tcjit.mapping.scans import added_term, scan_candidate
 
 LEAST = 4  # results along the dimension that pay for a recurrence
 
@@ -30,66 +27,19 @@ LEAST = 4  # results along the dimension that pay for a recurrence
 def simplify_reductions(before: Assignments) -> Assignments:
     """The program with scans in the place of reductions whose results share their terms along a dimension."""
 
-    # where elements lie does not matter here
-    contiguous = {storage.name: replace(storage, layout="contiguous") for storage in before.tensors}
-
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
-        if not a.reduction or a.empty or a.start is None or a.start != identity(a.operator, a.value.dtype):
+        s = scan_candidate(a, before)
+        if s is None:
             return [a]
-        if len(a.terms) != 1 or not all(isinstance(sub, Index) for sub in a.subscripts):
-            return [a]
-        try:
-            whole = affine_statement("S", a, contiguous, before.program, context())
-        except MappingError:
-            return [a]
-        s = restrict(whole, a.value.dtype, before.values)
-        if s is whole:
-            return [a]
-        verify_restrict(whole, s, before.values)
-        s = _for_all_sizes(s) or s
         for dim, lower, upper in a.results:
             for step in (1, -1) if upper - lower >= LEAST and dim not in names(s.body) else ():
-                term = _added(s, dim, step)
+                term = added_term(s, dim, step)
                 first = None if term is None else _first(a, s, dim, step)
                 if term is not None and first is not None:
                     return [first, _others(a, s.body, dim, step, term)]
         return [a]
 
     return rewrite(before, visit)
-
-
-def _for_all_sizes(s: AffineStatement) -> AffineStatement | None:
-    """The statement for the greatest sizes, where for others it has fewer results, and these the same terms; None where terms depend on
-    dynamic sizes, as those of a sum from a result to the end do."""
-    domain, results = (where.project_out(DIM.param, 0, where.dim(DIM.param)) for where in (s.domain, s.results))
-    ends = [f"{dim} < {extent}" for dim, extent in s.dynamic.items() if dim in s.outputs]
-    here = points(s.domain.get_ctx(), s.dims, ends, parameters(s.domain)).intersect(domain).intersect_params(s.results.params())
-    return replace(s, domain=domain, results=results) if here.is_equal(s.domain) else None
-
-
-def _added(s: AffineStatement, dim: str, step: int) -> tuple[dict[str, int], int] | None:
-    """The term that a result has beside those of the result ``step`` before it along a dimension, as a linear form over the results'
-    dimensions; None where that is not one and the same form for all of them."""
-    count = len(s.outputs)
-
-    def shifted(where: isl.Set, dims: Sequence[str]) -> isl.Set:
-        return where.apply(images(where.get_ctx(), dims, (f"{name} + {step}" if name == isl_name(dim) else name for name in dims)))
-
-    inner = s.results.intersect(shifted(s.results, s.outputs))
-    rest = inner.insert_dims(DIM.set, count, len(s.terms))
-    before, now = shifted(s.domain, s.dims).intersect(rest), s.domain.intersect(rest)
-    added = now.subtract(before).coalesce()
-    if not before.is_subset(now):
-        return None
-    form = isl.Map.from_domain(added).move_dims(DIM.out, 0, DIM.in_, count, 1)
-    if not form.is_single_valued() or not form.domain().is_equal(inner):
-        return None
-    pieces = isl.PwMultiAff.from_map(form).get_pw_aff(0).coalesce().get_pieces()
-    if len(pieces) != 1 or any(has(pieces[0][1], kind) for kind in (DIM.div, DIM.param)):
-        return None
-    aff = pieces[0][1]
-    coefficients = {name: aff.get_coefficient_val(DIM.in_, n).to_python() for n, name in enumerate(s.outputs)}
-    return {name: c for name, c in coefficients.items() if c}, aff.get_constant_val().to_python()
 
 
 def _first(a: Assignment, s: AffineStatement, dim: str, step: int) -> Assignment | None:

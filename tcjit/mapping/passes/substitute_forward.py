@@ -22,7 +22,7 @@ def substitute_forward(before: Assignments) -> Assignments:
     """The program without such temporaries."""
     program: list[Assignment | None] = list(before.assignments)
     for position, a in enumerate(program):
-        if a is None or not _is_candidate(before, a):
+        if a is None or not is_candidate(before, a):
             continue
         readers = [number for number, other in enumerate(program) if other is not None and a.tensor in other.tensors_read]
         writers = [other for other in program if other is not None and other.tensor == a.tensor]
@@ -35,7 +35,8 @@ def substitute_forward(before: Assignments) -> Assignments:
     return before.with_parts(() if a is None else (a,) for a in program)
 
 
-def _is_candidate(before: Assignments, a: Assignment) -> bool:
+def is_candidate(before: Assignments, a: Assignment) -> bool:
+    """Whether an elementwise assignment gives all elements of a temporary its values as they are."""
     storage = before.storages[a.tensor]
     whole = sorted(sub.name for sub in a.subscripts if isinstance(sub, Index)) == sorted(name for name, _, _ in a.bounds)
     typed = storage.dtype == a.value.dtype and storage.dtype not in ROUNDED

@@ -1,0 +1,85 @@
+"""The instances of a program's assignments as isl knows them, and whether two values are the same wherever one is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import islpy as isl
+
+from tcjit.grammar.affine import affine, condition, isl_name
+from tcjit.grammar.ast import Cast, Const, Expr, Index, Select
+from tcjit.grammar.walk import children, same_node
+from tcjit.mapping.assignment import Assignment, Assignments, to_scop, to_statement
+from tcjit.mapping.isl import images, points
+from tcjit.mapping.nest.restrict import is_chosen
+
+
+class Instances:
+    """What isl says of the instances of a program's assignments."""
+
+    def __init__(self, before: Assignments) -> None:
+        self.scop, self.values = to_scop(before), before.values
+
+    def instances(self, a: Assignment, order: Sequence[str] = ()) -> isl.Set:
+        """The iteration domain, its dimensions in an order of their own if one is given."""
+        domain = self.scop.instances(to_statement("I", a, self.values)).reset_tuple_id()
+        return domain.apply(self.map(a.dims, list(map(isl_name, order)))) if order else domain
+
+    def map(self, dims: Sequence[str], to: Sequence[str]) -> isl.Map:
+        """From points of dimensions to the values of expressions in isl's words."""
+        return images(self.scop.ctx, map(isl_name, dims), to, self.scop.parameters)
+
+    def where(self, a: Assignment, fact: str) -> isl.Set:
+        return points(self.scop.ctx, map(isl_name, a.dims), [fact], self.scop.parameters)
+
+    def empty(self, instances: isl.Set, a: Assignment, fact: str) -> bool:
+        """Whether a fact holds for none of the instances of an assignment."""
+        return bool(instances.intersect(self.where(a, fact)).is_empty())
+
+    def elements(self, a: Assignment, subscripts: Sequence[Expr], where: isl.Set) -> isl.Set:
+        """Those at some instances."""
+        return where.apply(self.map(a.dims, [str(affine(sub, self.values)) for sub in subscripts]))
+
+    def neutral(self, value: Expr, neutral: Const, where: isl.Set, a: Assignment) -> bool:
+        """Whether a value is the identity of a reduction wherever ``a`` has these instances."""
+        same = (neutral, str(neutral.value))  # 0.0 is no -0.0
+        return is_chosen(value, where, self.values, partial(self.where, a), lambda part: (part, str(getattr(part, "value", ""))) == same)
+
+    def agree(self, old: Expr, new: Expr, instances: isl.Set, a: Assignment, places: Mapping[str, str] | None = None) -> bool:
+        """Whether a value in the terms of ``a`` is the old one, with indices in ``places`` replaced, wherever ``a`` is executed."""
+        if isinstance(old, Index) and places and old.name in places:
+            text = affine(new.operand if isinstance(new, Cast) else new, self.values)
+            exact = new.dtype == old.dtype and text is not None
+            return exact and self.empty(instances, a, f"{text} != {places[old.name]}")
+        if same_node(old, new):
+            pairs = zip(children(old), children(new), strict=True)
+            if all(self.agree(left, right, instances, a, places) for left, right in pairs):
+                return True
+        if not places and self.same_on(instances, old, new, a):
+            return True
+        if isinstance(old, Select) and not places and (holds_where := condition(old.condition, self.values)) is not None:
+            if self.empty(instances, a, f"not ({holds_where})"):
+                return self.agree(old.then, new, instances, a)
+            if self.empty(instances, a, holds_where):
+                return self.agree(old.other, new, instances, a)
+        return False
+
+    def same_on(self, instances: isl.Set, old: Expr, new: Expr, a: Assignment) -> bool:
+        """Whether isl knows two indices, or two conditions, to be the same at some instances."""
+        if old.dtype == new.dtype == "int64" and None not in (texts := (affine(old, self.values), affine(new, self.values))):
+            return self.empty(instances, a, f"{texts[0]} != {texts[1]}")
+        if old.dtype == new.dtype == "bool" and None not in (facts := (condition(old, self.values), condition(new, self.values))):
+            apart = f"(({facts[0]}) and not ({facts[1]})) or (({facts[1]}) and not ({facts[0]}))"
+            return self.empty(instances, a, apart)
+        return False
+
+
+def results_of(a: Assignment) -> Assignment:
+    """An assignment to every result of a reduction, also to one without terms."""
+    return replace(a, bounds=a.results, reduction=(), constraints=())
+
+
+def same_element(a: Assignment, b: Assignment) -> bool:
+    return (a.tensor, a.subscripts) == (b.tensor, b.subscripts)
