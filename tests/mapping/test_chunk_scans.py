@@ -252,15 +252,22 @@ FAULTS: list[tuple[str, int, Change, str]] = [
     ("k > j", SCAN, lambda a: replace(a, constraints=(*a.constraints[:-1], "k > j + 1")), "is lost"),
     ("k > j", STORE, stored(-1), "results are lost"),
     ("k > j", STORE, lambda a: replace(a, constraints=()), "results are lost"),
+    # across memory, where terms and results of a chunk count backwards
+    ("k <= i", SCAN, lambda a: replace(a, constraints=("k > i",)), "is lost"),
+    ("k <= i", SCAN, lambda a: replace(a, constraints=("k + 1 >= i",)), "terms of others"),
+    ("k <= i", SCAN, lambda a: replace(a, constraints=("k <= i",)), "terms of others"),
+    ("k <= i", SCAN, moved("k", 1), "added twice|terms of others|is lost"),
+    ("k <= i", STORE, stored(1), "results are lost"),
 ]
 
 
 def passed(guard: str) -> tuple[Assignments, Assignments]:
-    whole = before(rows(guard), {"X": (3, 96 if guard == "k <= j" else 100)})
+    across = guard.endswith("i")
+    whole = before(columns(guard) if across else rows(guard), {"X": (96, 3) if across else (3, 96 if guard == "k <= j" else 100)})
     return whole, chunk_scans(whole, EAGER)
 
 
-@pytest.mark.parametrize("guard", ["k <= j", "k > j"])
+@pytest.mark.parametrize("guard", ["k <= j", "k > j", "k <= i"])
 def test_what_the_pass_does_is_proved(guard: str) -> None:
     whole, after = passed(guard)
     assert len(after.assignments) == 4

@@ -243,7 +243,7 @@ def elements(g: StatementGroup) -> Iterator[GroupPlan]:
         for power in range(vector.bit_length()):
             plan, times = _strip(g, near, g.most_threads, 1 << power), IN_FLIGHT >> power
             yield plan
-            yield from _patches(g, plan)
+            yield from _patches(g, near, 1 << power)
             while times > 1 and not g.main.reduction and not g.block:
                 wide = [c for c in near if plan.columns[c].tiles >= 2 * times]
                 whole = [c for c in wide if plan.columns[c].extent % (times * plan.columns[c].tile) == 0]
@@ -255,15 +255,15 @@ def elements(g: StatementGroup) -> Iterator[GroupPlan]:
                 yield replace(plan, columns=(*plan.columns[:c], g.share(c, g.extent(c)), *plan.columns[c + 1 :]))
 
 
-def _patches(g: StatementGroup, plan: GroupPlan) -> Iterator[GroupPlan]:
+def _patches(g: StatementGroup, near: Sequence[int], vector: int) -> Iterator[GroupPlan]:
     """Several results of a thread that have the same terms: these are loaded once for all of them."""
     s, dims = g.main, g.dims(g.main)
-    for c in g.columns if s.reduction and not g.block else ():
-        alike = g.operands(s) and not any(a.moves(dims[c]) for a in g.operands(s)) and not plan.columns[c].shared_out
+    for c in near[1:] if s.reduction and not g.block else ():
+        alike = g.operands(s) and not any(a.moves(dims[c]) for a in g.operands(s))
+        plan = _strip(g, [other for other in near if other != c], g.most_threads, vector)
         for results in PATCHES if alike else ():
             if g.extent(c) % results == 0:
-                shares = (*plan.columns[:c], g.share(c, results), *plan.columns[c + 1 :])
-                yield replace(plan, columns=shares)
+                yield replace(plan, columns=(*plan.columns[:c], g.share(c, results), *plan.columns[c + 1 :]))
 
 
 def shared_elements(g: StatementGroup) -> Iterator[GroupPlan]:

@@ -80,7 +80,7 @@ class ScanShape:
         """Those of a kernel that loads so many terms for each result from a cache, adds so many, some ``chain`` of them one after the
         other, and accesses memory so many times."""
         costs, results = device.costs, self.length * self.rows
-        computing = results * (loads * LOAD + terms * (1 + self.operations)) / (costs.fma_rate * device.processors)
+        computing = results * (loads * (LOAD + self.operations) + terms) / (costs.fma_rate * device.processors)
         waiting = chain * costs.load_latency * REREAD / LOADS
         return costs.launch + max(computing, waiting, accesses * results * self.bytes / costs.memory)
 
@@ -104,7 +104,8 @@ def _in_chunks_of(size: int, shape: ScanShape, device: Device) -> float:
     between = _in_chunks_of(best, chunks, device) if best else _whole(chunks, device)
     # along memory the threads of a warp sum chunks in as many lines, and then have a result each; across it, one has a whole chunk
     lines = min(WARP, max(1, size * shape.bytes * WARP // LINE)) if shape.along else 1
-    return shape.cycles(lines, 1, size, 1, device) + between + shape.cycles(size if shape.along else 1, size, size, 2, device)
+    sums = shape.cycles(lines, 1 + shape.operations, size, 1, device)
+    return sums + between + shape.cycles(size if shape.along else 1, size, size, 2, device)
 
 
 def _chunked(dim: str, lower: int, upper: int, terms: Triangle, size: int) -> Chunked:
