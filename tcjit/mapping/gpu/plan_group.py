@@ -14,9 +14,9 @@ from tcjit.mapping.gpu.statement_group import MemoryAccess, StatementGroup, over
 from tcjit.mapping.gpu_nest import GroupPlan, StatementPlan
 from tcjit.mapping.machine import BUFFER_REGISTERS, Device
 from tcjit.mapping.options import Options
-from tcjit.mapping.passes.allocate import BOUNDARY
 from tcjit.mapping.reduction import is_plain_product
 from tcjit.mapping.scop import ScopStatement
+from tcjit.mapping.storage import BOUNDARY
 
 WORTH = 0.9  # of the time of the plans before them that ways further down the list may take: the model is rough
 
