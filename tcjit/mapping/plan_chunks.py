@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 
 from tcjit.grammar.ast import Cast
@@ -21,6 +21,7 @@ CLOSE = 16  # one of so many chunks more where they are equal then
 WHOLE = 16  # terms of a step of most tiles
 SMALLEST = 32  # results along a side of a product on tensor cores
 
+Tile = tuple[int, int, BlockTile, float]  # rows and columns, with the rate of the arithmetic
 Sides = tuple[int, int, int]  # of a product: results down and across, and how many of its kind
 
 
@@ -46,10 +47,11 @@ def product_chunks(a: Assignment, sides: Sides, device: Device) -> int:
     terms = prod(upper - lower for _, lower, upper in a.terms)
     most = min(terms // LEAST_TERMS, max(upper - lower for _, lower, upper in a.terms))
     counts = {1 << power for power in range(max(1, most).bit_length())}
-    for rows, columns, tile, _ in _tiles(a, sides, device):  # and those whose blocks the processors hold all at once
-        tiles = -(-sides[0] // rows) * -(-sides[1] // columns) * sides[2]
-        counts |= {device.processors * resident // tiles for resident in range(1, tile.resident(device) + 1)}
-    times = {count: _time(a, sides, count, device) for count in sorted(counts) if 1 <= count <= max(1, most)}
+    tiles = tuple(_tiles(a, sides, device))
+    for rows, columns, tile, _ in tiles:  # and those whose blocks the processors hold all at once
+        blocks = -(-sides[0] // rows) * -(-sides[1] // columns) * sides[2]
+        counts |= {device.processors * resident // blocks for resident in range(1, tile.resident(device) + 1)}
+    times = {count: _time(a, sides, tiles, count, device) for count in sorted(counts) if 1 <= count <= max(1, most)}
     best = min(times, key=lambda count: times[count])
     return best if times[best] < WORTH * times[1] else 1
 
@@ -67,7 +69,7 @@ def chunk_size(extent: int, asked: int) -> int:
     return size if equal or size < CLOSE * WHOLE else -(-size // WHOLE) * WHOLE
 
 
-def _time(a: Assignment, sides: Sides, asked: int, device: Device) -> float:
+def _time(a: Assignment, sides: Sides, tiles: Sequence[Tile], asked: int, device: Device) -> float:
     """Cycles of all blocks of the fastest tile, and of the launch that combines their results."""
     down, across, others = sides
     _, lower, upper = cut_dimension(a.terms, asked)
@@ -76,14 +78,14 @@ def _time(a: Assignment, sides: Sides, asked: int, device: Device) -> float:
     chunks, terms = -(-extent // size), prod(high - low for _, low, high in a.terms) // extent * size
     fastest = min(
         tile.cycles(-(-down // rows) * -(-across // columns) * others * chunks, terms, device, rate)
-        for rows, columns, tile, rate in _tiles(a, sides, device)
+        for rows, columns, tile, rate in tiles
     )
     moved = 2 * chunks * prod(sides) * DTYPES[a.value.dtype].bytes
     fastest *= UNEQUAL if extent % size else 1
     return fastest + (device.costs.launch + moved / device.costs.l2_load if chunks > 1 else 0)
 
 
-def _tiles(a: Assignment, sides: Sides, device: Device) -> Iterator[tuple[int, int, BlockTile, float]]:
+def _tiles(a: Assignment, sides: Sides, device: Device) -> Iterator[Tile]:
     """The rows and columns of tiles that plans choose from, as far as the results reach, with the rate of their arithmetic."""
     down, across, _ = sides
     product = a.value.operand if isinstance(a.value, Cast) else a.value
