@@ -7,6 +7,7 @@ all the same, has axes in the order in which they lie there. (On a GPU what is c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -18,7 +19,7 @@ from tcjit.grammar.arithmetic import index, plus, times, total
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, walk
-from tcjit.layout import memory_order
+from tcjit.layout import DENSE, memory_order
 from tcjit.mapping.isl import union_map, union_set
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Storage
@@ -37,14 +38,15 @@ class Merge:
     extent: int
 
 
-def order_axes(scop: Scop) -> Scop:
+def order_axes(scop: Scop, on_gpu: bool = False) -> Scop:
     """The scop with the axes of each tensor that loops and nests walk, and that fills its memory, in the order in which they lie there."""
     orders = {t.name: order for t in scop.tensors if t.layout != "contiguous" and (order := memory_order(t.layout, len(t.shape)))}
     for s in scop.statements:
         for access in accesses(s):
             gathers = any(isinstance(node, Access) for sub in access.subscripts for node in walk(sub))
             by_axis = (s.tiled or s.fused) and scop.tensor(access.tensor).dynamic_extents  # a nest has the strides of its axes, by number
-            if gathers or by_axis or s.scan or s.scatter or s.outer:
+            open_ended = on_gpu and any(scop.tensor(access.tensor).dynamic_extents)
+            if gathers or by_axis or open_ended or s.scan or s.scatter or s.outer:
                 orders.pop(access.tensor, None)
     if not orders:
         return scop
@@ -53,42 +55,54 @@ def order_axes(scop: Scop) -> Scop:
         order = orders.get(access.tensor, range(len(access.subscripts)))
         return replace(access, subscripts=tuple(access.subscripts[axis] for axis in order))
 
-    tensors = tuple(_contiguous(t, orders[t.name]) if t.name in orders else t for t in scop.tensors)
+    tensors = tuple(_ordered(t, orders[t.name], on_gpu) if t.name in orders else t for t in scop.tensors)
     return replace(scop, tensors=tensors, statements=tuple(s.with_accesses(ordered) for s in scop.statements))
 
 
-def collapse(scop: Scop) -> tuple[Scop, tuple[Merge, ...]]:
-    """The scop with as few dimensions as its tensors allow, and what was merged, in this order."""
+def collapse(scop: Scop, on_gpu: bool = False) -> tuple[Scop, tuple[Merge, ...]]:
+    """The scop with as few dimensions as its tensors allow, and what was merged, in this order; on a GPU also those of temporaries that
+    statements with few instances read as they did."""
     merged: list[Merge] = []
-    while candidate := next(_candidates(scop), None):
+    while candidate := next(_candidates(scop, on_gpu), None):
         axes, merges = candidate
         scop = _applied(scop, axes, merges)
         merged += merges
     return scop, tuple(merged)
 
 
-def _contiguous(storage: Storage, order: tuple[int, ...]) -> Storage:
+def _ordered(storage: Storage, order: tuple[int, ...], on_gpu: bool) -> Storage:
+    """A tensor with its axes in an order; on a GPU without the boundary on which contiguous ones begin."""
     shape = tuple(storage.shape[axis] for axis in order)
     extents = tuple(storage.dynamic_extents[axis] for axis in order) if storage.dynamic_extents else ()
-    return replace(storage, shape=shape, layout="contiguous", dynamic_extents=extents)
+    return replace(storage, shape=shape, layout=_in_order(len(shape)) if on_gpu else "contiguous", dynamic_extents=extents)
+
+
+def _in_order(axes: int) -> str:
+    return DENSE + ",".join(map(str, range(axes)))
 
 
 Axes = dict[str, int]  # tensor -> the first of its two axes that become one
 
 
-def _candidates(scop: Scop) -> Iterator[tuple[Axes, list[Merge]]]:
-    """Pairs of axes that can be merged, with all that must be merged with them; inner axes first."""
-    for storage in scop.tensors:
-        for axis in reversed(range(len(storage.shape) - 1)):
-            candidate = _closure(scop, storage.name, axis)
-            if candidate is not None:
-                yield candidate
+def _candidates(scop: Scop, on_gpu: bool) -> Iterator[tuple[Axes, list[Merge]]]:
+    """Pairs of axes that can be merged, with all that must be merged with them; inner axes first. Behind them, ``on_gpu``, those of
+    temporaries, for which statements with few instances keep their dimensions."""
+    for keeping in (False, True) if on_gpu else (False,):
+        for storage in scop.tensors:
+            if keeping and storage.role != "temporary":
+                continue
+            for axis in reversed(range(len(storage.shape) - 1)):
+                candidate = _closure(scop, storage.name, axis, keeping, on_gpu)
+                if candidate is not None:
+                    yield candidate
 
 
-def _closure(scop: Scop, tensor: str, axis: int) -> tuple[Axes, list[Merge]] | None:
+def _closure(scop: Scop, tensor: str, axis: int, keeping: bool, on_gpu: bool) -> tuple[Axes, list[Merge]] | None:
     axes: Axes = {}
     pairs: dict[str, tuple[str, str]] = {}  # statement -> its dimensions, outer and inner
     waiting = [(tensor, axis)]
+    enough = max(s.points for s in scop.statements) if keeping else 0
+    kept: list[ScopStatement] = []
     while waiting:
         name, first = waiting.pop()
         if name in axes:
@@ -97,14 +111,19 @@ def _closure(scop: Scop, tensor: str, axis: int) -> tuple[Axes, list[Merge]] | N
             continue
         axes[name] = first
         storage = scop.tensor(name)
-        if storage.layout != "contiguous" or storage.elements == 0 or storage.strides[first] is None or storage.extent(first + 1):
+        lies_so = storage.layout in ("contiguous", _in_order(len(storage.shape)))
+        if not lies_so or storage.elements == 0 or storage.strides[first] is None or storage.extent(first + 1):
             return None
         for s in scop.statements:
             for access in accesses(s):
                 if access.tensor != name or s.tiled or s.fused:  # a nest walks memory, whatever axes there are
                     continue
-                outer, inner = _walks(access.subscripts[first]), access.subscripts[first + 1]
-                if not outer or not isinstance(inner, Index) or outer == inner.name:
+                if s.points * FEW <= enough and any(s.reads()):
+                    kept.append(s)
+                    continue
+                place, inner = access.subscripts[first], access.subscripts[first + 1]
+                outer = _moving(place) if on_gpu or isinstance(place, Index) else ""
+                if not outer or not isinstance(inner, Index) or inner.name in names(place):
                     return None
                 if pairs.setdefault(s.name, (outer, inner.name)) != (outer, inner.name):
                     return None
@@ -112,31 +131,36 @@ def _closure(scop: Scop, tensor: str, axis: int) -> tuple[Axes, list[Merge]] | N
     merges = [Merge(name, outer, inner, scop.statement(name).extent(inner)) for name, (outer, inner) in pairs.items()]
     fitting = [m for m in merges if _fits(scop, scop.statement(m.statement), m, axes)]
     most = max((scop.statement(m.statement).points for m in fitting), default=0)
-    fits = all(m in fitting or _fills(scop, scop.statement(m.statement), m, axes, most) for m in merges)
-    return (axes, fitting) if fitting and fits else None
+    kept += [scop.statement(m.statement) for m in merges if m not in fitting]
+    reading = not keeping and any(axes.keys() & {a.tensor for a, _ in s.reads()} for s in kept)
+    large = bool(fitting) and most * FEW > enough
+    return (axes, fitting) if large and not reading and all(_keeps(scop, s, axes, most) for s in kept) else None
 
 
-def _walks(subscript: Expr) -> str:
-    """The dimension that walks an axis point by point, others perhaps in chunks of several; none if that is not one."""
+def _moving(subscript: Expr) -> str:
+    """The one dimension that moves a subscript by one, as inside a chunk; nothing where there is none."""
     if isinstance(subscript, Index):
         return subscript.name
     form = affine_form(subscript, {})
-    steps = form[0] if form is not None else {}
-    single = [name for name, step in steps.items() if step == 1]
-    return single[0] if len(single) == 1 < len(steps) and min(steps.values()) > 0 else ""
+    near = [dim for dim, factor in form[0].items() if factor == 1] if form else []
+    return near[0] if len(near) == 1 else ""
 
 
 def _position(access: Access, outer: str, inner: str) -> int | None:
     """The axis of an access at which the two dimensions stand side by side."""
-    own = access.subscripts
-    return next((at for at in range(len(own) - 1) if own[at + 1] == Index(inner, dtype="int64") and _walks(own[at]) == outer), None)
+    own = [_moving(sub) for sub in access.subscripts]
+    plain = [isinstance(sub, Index) for sub in access.subscripts]
+    return next((at for at in range(len(own) - 1) if own[at] == outer and own[at + 1] == inner and plain[at + 1]), None)
 
 
 def _fits(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes) -> bool:
     """Whether a statement walks its two dimensions over whole rows, and nowhere else names either."""
     if {merge.outer, merge.inner} & {s.scan, *s.scatter, *(s.outer.dims if s.outer else ())}:
         return False
-    if s.constraints or s.ranges[merge.outer][0] != 0 or s.ranges[merge.inner][0] != 0:
+    bound = {word for text in s.constraints for word in re.findall(r"\w+", text)}
+    if isl_name(merge.inner) in bound:
+        return False
+    if s.ranges[merge.outer][0] != 0 or s.ranges[merge.inner][0] != 0:
         return False
     if s.range(merge.outer)[0] != "0" or any(dim == merge.inner for dim, _, _ in s.dynamic_bounds):
         return False
@@ -150,26 +174,20 @@ def _fits(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes) -> bool:
             return False
         if first is not None and scop.tensor(access.tensor).shape[first + 1] != merge.extent:
             return False
-    return not _bare(s.value, axes) & {merge.outer, merge.inner}
+    return not _bare(s.value) & {merge.outer, merge.inner}
 
 
-def _fills(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes, most: int) -> bool:
-    """Whether a statement fills a small temporary: it keeps its two dimensions, others read what it writes along one."""
-    storage, at = scop.tensor(s.tensor), axes.get(s.tensor)
-    if at is None or storage.role != "temporary" or storage.shape[at + 1] != merge.extent or s.dynamic_bounds:
-        return False
-    return s.points * FEW <= most and not axes.keys() & {a.tensor for a, _ in s.reads()}
+def _keeps(scop: Scop, s: ScopStatement, axes: Axes, most: int) -> bool:
+    """Whether a statement can keep its two dimensions: of what is merged it uses temporaries alone, few elements beside others."""
+    used = {a.tensor for a in accesses(s)} & axes.keys()
+    return s.points * FEW <= most and not s.dynamic_bounds and all(scop.tensor(name).role == "temporary" for name in used)
 
 
-def _bare(expr: Expr, axes: Axes) -> set[str]:
-    """The indices in an expression that are not themselves a subscript, nor part of one along axes that become one."""
+def _bare(expr: Expr) -> set[str]:
+    """The indices in an expression that are not in a subscript."""
     if isinstance(expr, Index):
         return {expr.name}
-    inner = children(expr)
-    if isinstance(expr, Access):
-        at = axes.get(expr.tensor, -1)
-        inner = tuple(child for n, child in enumerate(inner) if not isinstance(child, Index) and (n != at or not _walks(child)))
-    return set().union(*(_bare(child, axes) for child in inner))
+    return set() if isinstance(expr, Access) else set().union(*map(_bare, children(expr)))
 
 
 def _applied(scop: Scop, axes: Axes, merges: list[Merge]) -> Scop:
@@ -198,27 +216,30 @@ def _merged_storage(storage: Storage, axis: int) -> Storage:
     shape, extents, outer = storage.shape, storage.dynamic_extents, storage.extent(axis)
     if extents:
         extents = (*extents[:axis], outer and times(shape[axis + 1], outer), *extents[axis + 2 :])
-    return replace(storage, shape=(*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]), dynamic_extents=extents)
+    merged = (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :])
+    layout = storage.layout if storage.layout == "contiguous" else _in_order(len(merged))
+    return replace(storage, shape=merged, layout=layout, dynamic_extents=extents)
 
 
 def _merged_statement(s: ScopStatement, merge: Merge, axes: Axes) -> ScopStatement:
+    def place(subscript: Expr) -> Expr:
+        if isinstance(subscript, Index) or (form := affine_form(subscript, {})) is None:
+            return subscript
+        factors = {dim: factor if dim == merge.outer else factor * merge.extent for dim, factor in form[0].items()}
+        return total([(factor, index(dim)) for dim, factor in factors.items()], form[1] * merge.extent)
+
     def merged(access: Access) -> Access:
-        at = axes.get(access.tensor)
-        if at is None:
-            return access
-        outer = access.subscripts[at]
-        if not isinstance(outer, Index):  # chunks of rows are as many times as long
-            form = affine_form(outer, {})
-            assert form is not None
-            steps = [(step * (1 if name == merge.outer else merge.extent), index(name)) for name, step in form[0].items()]
-            outer = total(steps, form[1] * merge.extent)
-        return replace(access, subscripts=(*access.subscripts[:at], outer, *access.subscripts[at + 2 :]))
+        at, subscripts = axes.get(access.tensor), access.subscripts
+        return access if at is None else replace(access, subscripts=(*subscripts[:at], place(subscripts[at]), *subscripts[at + 2 :]))
 
     bounds = tuple(
         (name, lower, upper * merge.extent if name == merge.outer else upper) for name, lower, upper in s.bounds if name != merge.inner
     )
+    outer = isl_name(merge.outer)
+    constraints = tuple(re.sub(rf"\b{outer}\b", f"floor({outer}/{merge.extent})", text) for text in s.constraints)
     return replace(
         s.with_accesses(merged),
+        constraints=constraints,
         bounds=bounds,
         reduction=tuple(name for name in s.reduction if name != merge.inner),
         dynamic_bounds=tuple((dim, low, f"({high})*{merge.extent}" if dim == merge.outer else high) for dim, low, high in s.dynamic_bounds),

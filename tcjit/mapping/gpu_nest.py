@@ -14,6 +14,7 @@ from tcjit.grammar.ast import Access
 from tcjit.mapping.marks import Launch
 from tcjit.mapping.storage import Buffer
 
+UNROLLED = 1024  # statements of a completely unrolled piece of a reduction
 LEVELS = ("block", "tile"), ("warp", "round", "thread", "vector")  # the digits of a tile's number, and of a place in a tile
 
 

@@ -43,6 +43,7 @@ from tcjit.mapping.passes.map_to_blocks import map_to_blocks
 from tcjit.mapping.passes.map_to_threads import map_to_threads
 from tcjit.mapping.passes.number_values import number_values
 from tcjit.mapping.passes.overlap_tiles import overlap_tiles
+from tcjit.mapping.passes.pack_operands import pack_operands
 from tcjit.mapping.passes.pad_operands import pad_operands
 from tcjit.mapping.passes.pad_tiles import pad_tiles
 from tcjit.mapping.passes.parallelise import parallelise, worth_threads
@@ -169,6 +170,8 @@ def build_scop(
         assignments, scanned = proved(chunk_scans, assignments, target), assignments
         while assignments.assignments != scanned.assignments:  # of the prefix sums of chunks, too
             assignments, scanned = proved(chunk_scans, assignments, target), assignments
+    if pack and isinstance(target, Device):
+        assignments = proved(pack_operands, assignments, options, target)
     assignments = proved(chunk_reductions, assignments, options, target)
     if isinstance(target, Device):
         assignments = proved(combine_in_blocks, assignments)
@@ -333,7 +336,9 @@ def map_gpu(
     scop = build_scop(program, options, layouts, device, steps, prove=prove)
     if not scop.statements:
         return Mapped(scop, isl.Schedule.empty(isl.Space.params_alloc(scop.ctx, 0)), (), options, True)
-    scop = _collapsed(scop, prove, steps)
+    check = None if prove == "none" else partial(verify_collapse, scop, merges=())
+    scop = steps.run("order_axes", order_axes, scop, True, check=check)
+    scop = _collapsed(scop, prove, steps, on_gpu=True)
     deps = steps.run("dependences", dependences, scop, show=lambda d: f"{d.all}\n", suffix="txt")
     every = partial(verify, scop, deps) if prove == "every" else None
     groups = steps.run("fused_groups", fused_groups, scop, deps, options, device.processors // 2, True)
@@ -369,10 +374,10 @@ def _digits(scop: Scop, kernels: tuple[GpuKernel, ...]) -> dict[str, Digits]:
     return digits
 
 
-def _collapsed(scop: Scop, prove: Proof, steps: Steps) -> Scop:
+def _collapsed(scop: Scop, prove: Proof, steps: Steps, on_gpu: bool = False) -> Scop:
     check = None if prove == "none" else lambda made: verify_collapse(scop, *made)
     collapsed: Scop
-    collapsed, _ = steps.run("collapse", collapse, scop, show=lambda made: made[0].show(), suffix="scop", check=check)
+    collapsed, _ = steps.run("collapse", collapse, scop, on_gpu, show=lambda made: made[0].show(), suffix="scop", check=check)
     return collapsed
 
 

@@ -21,11 +21,11 @@ from tcjit.mapping.gpu_nest import Distribution, GroupPlan, StatementPlan, by_ke
 from tcjit.mapping.machine import Device
 from tcjit.mapping.marks import GridBlock
 from tcjit.mapping.options import Options
-from tcjit.mapping.passes.allocate import BOUNDARY, passed_on
+from tcjit.mapping.passes.allocate import passed_on
 from tcjit.mapping.passes.fuse import same_box, shared_columns
 from tcjit.mapping.scop import Group, Scop, ScopStatement
 from tcjit.mapping.scop_builder import identity_alias
-from tcjit.mapping.storage import fresh
+from tcjit.mapping.storage import BOUNDARY, fresh
 from tcjit.mapping.strides import accesses
 
 TILES = (128, 64, 32, 16)  # values of the column of which a block takes several

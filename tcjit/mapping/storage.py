@@ -11,6 +11,7 @@ from tcjit.grammar.ast import Binary, Const, Expr
 from tcjit.layout import memory_order
 from tcjit.mapping.marks import Mark
 
+BOUNDARY = 16  # bytes, on which shared arrays start
 OPEN_STRIDE = 4  # elements between neighbours, at least, that are not known to be together
 Bounds = tuple[tuple[str, int, int], ...]  # dimension, lower, upper (exclusive), outermost first
 

@@ -71,6 +71,7 @@ class _Replacement(Instances):
             "rematerialise": self.substituted,
             "expand_operands": self.stored,
             "transpose_operands": self.stored,
+            "pack_operands": self.packed,
             "fuse_outer_loops": self.blocked,
             "fuse_column_reductions": self.under_chunks,
             "overlap_tiles": lambda old, new: self.tiles.wrong(old, new),
@@ -98,8 +99,12 @@ class _Replacement(Instances):
     def numbered(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """Elements that hold a part of a value in its place, also at other indices of the same ranges: they were given it before, and
         nothing that it reads has changed since."""
+        end = next(number for number, a in enumerate(self.program) if a is new[-1])
+        return self.numbered_at(old, new, end)
+
+    def numbered_at(self, old: Assignment, new: Sequence[Assignment], end: int) -> str:
+        """What ``numbered`` says, of copies and an update whose place in the program is ``end``."""
         *copies, update = new
-        end = next(number for number, a in enumerate(self.program) if a is update)
         if any(copy.tensor in self.before or self.program[end - len(copies) : end] != tuple(copies) for copy in copies):
             return "a value is stored where others see it"
         made = {*self.after} - {*self.before}  # may stand in the values of what this reads, too
@@ -352,7 +357,32 @@ class _Replacement(Instances):
 
     def stored(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """The same, of what does not depend on results: these may change while it is read."""
-        return "a part depends on results" if any(old.tensor in copy.inputs for copy in new[:-1]) else self.numbered(old, new)
+        return self.depends(old, new) or self.numbered(old, new)
+
+    @staticmethod
+    def depends(old: Assignment, new: Sequence[Assignment]) -> str:
+        """Whether a part reads results."""
+        return "a part depends on results" if any(old.tensor in copy.inputs for copy in new[:-1]) else ""
+
+    def packed(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """Copies of operands, and perhaps the sum in a temporary, whose every element is copied to its place behind it."""
+        *made, last = new
+        if last.tensor != old.tensor or last.reduction:
+            return self.stored(old, new)
+        if not made or last.operator != "=" or not isinstance(last.value, Access):
+            return "the results are not what was summed"
+        sums, storage, target = made[-1], self.after[last.value.tensor], self.before[old.tensor]
+        if storage.name in self.before or (storage.role, storage.dtype) != ("temporary", target.dtype) or sums.tensor != storage.name:
+            return "the sum is in no temporary of its own"
+        results, places = results_of(old), [sub.name for sub in sums.subscripts if isinstance(sub, Index)]
+        every = set(places) == set(results.dims) and [old.ranges[dim] for dim in places] == [(0, extent) for extent in storage.shape]
+        if not isinstance(old.start, Const) or last.value.subscripts != sums.subscripts or not every:
+            return "the sum has other elements"
+        if replace(results, operator="=", value=last.value, start=None) != last:
+            return "not all results are copied"
+        end = next(number for number, a in enumerate(self.program) if a is sums)
+        summed = [*made[:-1], replace(sums, tensor=old.tensor, subscripts=old.subscripts)]
+        return self.depends(old, summed) or self.numbered_at(old, summed, end)
 
     def restricted(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """A part of the terms, each with its value; those that are gone were the identity. Where the sum is in a temporary, results that

@@ -20,7 +20,7 @@ from tcjit.step import Steps
 
 Golden = Callable[[str], None]
 PROGRAMS: Mapping[str, tuple[str, dict[str, tuple[int, ...]]]] = {
-    "matmul": (MATMUL, {"A": (64, 32), "B": (32, 64)}),
+    "matmul": (MATMUL, {"A": (64, 64), "B": (64, 64)}),
     "layer": (LAYER, {"X": (64, 32), "W": (64, 32), "b": (64,)}),
     "softmax": (SOFTMAX, {"I": (64, 128)}),
     "convolution": (CONVOLUTION, {"I": (1, 16, 16, 16), "W1": (32, 16, 3, 3)}),

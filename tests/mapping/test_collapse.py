@@ -132,7 +132,7 @@ def test_dimensions_beside_a_nest_merge_and_the_nest_keeps_its_own() -> None:
 )
 def test_chunks_of_rows_are_merged(text: str, expected: list[list[int]]) -> None:
     before = build_scop(program(text, {"X": (48, 5)}), Options(reduction_chunks=4), None, OPENCL)
-    after, merges = collapse(before)
+    after, merges = collapse(before, on_gpu=True)
     assert extents(after) == expected and bool(merges) == (len(expected[1]) == 2)
     verify_collapse(before, after, merges)
     if merges:

@@ -62,12 +62,13 @@ def test_a_contraction_gets_a_tile_of_threads_with_results_each() -> None:
     assert [launch.threads for launch in made.launches] == [256]
     assert trees.show(made.tree).count('mark: "sync block"') == 1
     waiting = mapped(MATMUL, {"A": (4096, 4096), "B": (4096, 4096)}, replace(SM_90, capabilities=frozenset()))
-    assert [b.elements for b in waiting.privates] == [8 * 132, 8 * 128, 64]
+    assert [b.elements for b in waiting.privates] == [16 * 132, 16 * 128, 64]
     assert trees.show(waiting.tree).count('mark: "sync block"') == 2
 
 
 def test_options_of_a_contraction() -> None:
-    made = mapped(MATMUL, {"A": (512, 512), "B": (512, 512)}, threads=(8, 16), registers=(4, 2), reduction_tile=16, shared=True)
+    asked = {"threads": (8, 16), "registers": (4, 2), "reduction_tile": 16, "reduction_chunks": 1}
+    made = mapped(MATMUL, {"A": (512, 512), "B": (512, 512)}, shared=True, **asked)
     sizes = {b.tensor: b.elements for b in made.privates}
     assert made.launches[0].threads == 128
     assert sizes == {"A_shared": 3 * 16 * (8 * 4 + 4), "B_shared": 3 * 16 * 32, "C_held": 8}

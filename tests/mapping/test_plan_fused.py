@@ -108,7 +108,7 @@ def test_rows_that_find_no_room_stay_in_memory() -> None:
 
 
 def test_a_device_with_less_shared_memory_takes_fewer_rows() -> None:
-    rows = {"X": (8192, 128), "W": (2048, 128)}
+    rows = {"X": (8192, 32), "W": (2048, 32)}
     assert shared(mapped(ROWS, rows, SM_90)[0])["S"] == 16 * (2048 + 4)
     assert len(mapped(ROWS, rows, SM_80)[0].launches) == 2
     small, _ = mapped(ROWS, rows, OPENCL)
@@ -118,7 +118,7 @@ def test_a_device_with_less_shared_memory_takes_fewer_rows() -> None:
 PROGRAMS: dict[str, tuple[str, Shapes, int]] = {
     "softmax_of_a_product": (ROWS, {"X": (8192, 128), "W": (512, 128)}, 1),
     "softmax_of_a_long_product": (ROWS, {"X": (8192, 4096), "W": (512, 4096)}, 2),
-    "norm_in_place": (IN_PLACE, {"X": (8192, 128), "W": (512, 128)}, 1),
+    "norm_in_place": (IN_PLACE, {"X": (8192, 64), "W": (512, 64)}, 1),
     "narrow_middle": (LAYERS, {"X": (8192, 256), "W": (32, 256), "V": (256, 32)}, 1),
     "wide_middle": (LAYERS, {"X": (4096, 4096), "W": (4096, 4096), "V": (4096, 4096)}, 2),
     "other_rows": (TURNED, {"X": (512, 64), "W": (512, 64)}, 2),
@@ -135,7 +135,7 @@ def test_programs_and_their_kernels(text: str, shapes: Shapes, launches: int) ->
 
 def test_what_a_result_holds_in_between_is_a_temporary() -> None:
     """Only its last value is stored, once."""
-    made, _ = mapped(IN_PLACE, {"X": (8192, 128), "W": (512, 128)})
+    made, _ = mapped(IN_PLACE, {"X": (8192, 64), "W": (512, 64)})
     assert [s.name[0] for s in made.scop.statements if s.tensor == "Y"] in (["S"], ["W"])
     assert "Y_before" in shared(made)
 

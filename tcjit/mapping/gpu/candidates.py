@@ -18,8 +18,7 @@ from math import prod
 from tcjit.grammar.ast import Access, Binary, Cast
 from tcjit.mapping.footprint import WIDE
 from tcjit.mapping.gpu.statement_group import BLOCK, WARP, StatementGroup, over_columns
-from tcjit.mapping.gpu_nest import Distribution, GroupPlan
-from tcjit.mapping.passes.map_to_threads import UNROLLED
+from tcjit.mapping.gpu_nest import UNROLLED, Distribution, GroupPlan
 from tcjit.mapping.reduction import is_plain_product
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.strides import KEPT

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import log2, prod
 
-from tcjit.mapping.footprint import box
+from tcjit.mapping.footprint import WIDE, box, piece
 from tcjit.mapping.gpu.statement_group import SECTOR, WARP, MemoryAccess, StatementGroup
 from tcjit.mapping.gpu_nest import GroupPlan, StatementPlan
 from tcjit.mapping.operations import operations
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.strides import KEPT
-from tcjit.mapping.tile_time import LOAD, WARPS, BlockTile
+from tcjit.mapping.tile_time import LOAD, WARPS, BlockTile, overlapped
 
 CALL = 10  # multiply-adds that a function takes as long as: an exponential, with its parts on the units for special functions
 ISSUE = 2  # multiply-adds of a warp that an access takes beside what it moves: the instruction and its address
@@ -26,7 +26,8 @@ CACHE = 32 << 20  # bytes that the L2 cache keeps for what a group reads again
 REREAD = 1 / 3  # of the latency of memory that caches take, which have what a group reads again
 BARRIER = 50.0  # cycles of a block's barrier
 EXCHANGE = 30.0  # cycles of a value's way to another thread of its warp, or through shared memory
-OVERLAP = 0.9  # of what takes less time that the longest hides
+COPY = 2.0  # cycles of a processor that a warp's copy to shared memory takes: the load, its address and its store
+FILL = 64  # bytes of sectors that a processor gets from the L2 cache in a cycle
 
 
 @dataclass
@@ -40,6 +41,16 @@ class Work:
     waiting: float = 0.0
     registers: int = 1
     again: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What the copy of a piece to shared memory takes: accesses of warps, the sectors that they touch, and the elements."""
+
+    requests: float = 0.0
+    sectors: float = 0.0
+    elements: int = 0
+
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +91,7 @@ class Phase:
         vectors = [side[0].vector if fits else 1 for side, fits in zip(along, level, strict=True)]
         # of rows that are kept a thread loads neighbouring terms
         vectors = [4 if self.group.along_rows(side[0]) else vector for side, vector in zip(sides, vectors, strict=True)]
+        copies = [self._copied(item, a) for a in self.group.operands(self.group.main)]
         tile = BlockTile(
             [prod(share.per_thread for share in side) for side in along],
             prod(share.threads * share.warps for side in along for share in side),
@@ -88,9 +100,33 @@ class Phase:
             self.plan.stages,
             vectors,
             self.group.block.resident if self.group.block else device.resident_blocks,
+            COPY * sum(copied.requests for copied in copies),
+            SECTOR / FILL * sum(copied.sectors for copied in copies),
         )
         terms = prod(self.group.main.extent(dim) for dim in self.group.main.reduction) * prod(share.sequence for share in columns)
         return tile.cycles(self.blocks, terms, device, device.costs.mma_rate if item.mma else device.costs.fma_rate)
+
+    def _copied(self, item: StatementPlan, a: MemoryAccess) -> Copied:
+        """What a block's copy of an operand in a step takes."""
+        storage = self.group.scop.tensor(a.tensor)
+        found = None if a.tensor in self.group.kept else piece(storage, self.group.main, self.plan, item, a.access, self.group.scop.values)
+        if found is None:
+            return Copied()
+        near, steps = found.contiguous, storage.strides
+        run = found.sizes[near]
+        others = [step or 1 for axis, step in enumerate(steps) if axis != near and storage.shape[axis] > 1]
+        wide = WIDE // a.bytes
+        while wide > 1 and any(fact % wide for fact in (run, storage.shape[near], *others)):
+            wide //= 2
+        apart = (steps[near] or SECTOR) * a.bytes
+        ragged = wide == 1
+        for axis in sorted(range(len(steps)), key=lambda axis: steps[axis] or 1 << 62):
+            if axis != near and found.sizes[axis] > 1 and steps[axis] == run * (steps[near] or 0) and run == storage.shape[near]:
+                run *= found.sizes[axis]
+        rows = prod(found.sizes) / run
+        sectors = rows * max(1.0, run * min(apart, SECTOR) / SECTOR + ragged * (apart < SECTOR) * 0.5)
+        together = wide if steps[near] == 1 and found.fast == near else 1
+        return Copied(prod(found.sizes) / together / WARP, sectors, prod(found.sizes))
 
     def _piece(self, item: StatementPlan, a: MemoryAccess) -> int:
         """The elements of an operand that a block uses in a step."""
@@ -99,12 +135,19 @@ class Phase:
         return prod(box(a.forms, spans))
 
     def _read_again(self) -> float:
-        """Bytes that blocks read of the operands of the product, tile by tile."""
+        """Bytes of the sectors that blocks read of the operands of the product, tile by tile."""
+        if self.product is None:
+            return 0.0
+        pieces = prod(share.tiles for share in self.plan.columns) * prod(share.tiles for _, share in self.product.steps)
+        return sum(self._copied(self.product, a).sectors for a in self.group.operands(self.group.main)) * pieces * SECTOR
+
+    def _wasted(self) -> float:
+        """Bytes of sectors of which a product uses a part, of operands that the cache does not hold until others use the rest."""
         total = 0.0
         for a in self.group.operands(self.group.main) if self.product else ():
-            columns = zip(self.plan.columns, self.group.dims(self.group.main), strict=True)
-            tiles = prod(share.tiles for share, dim in columns if not a.moves(dim))
-            total += self.group.scop.tensor(a.tensor).elements * a.bytes * tiles * (a.tensor not in self.group.kept)
+            size = self.group.scop.tensor(a.tensor).elements * a.bytes
+            copied = self._copied(self.product, a) if self.product and size > CACHE else Copied()
+            total += max(0.0, copied.sectors * SECTOR / max(1, copied.elements * a.bytes) - 1) * size
         return total
 
     # ------------------------------------------------------------ other statements
@@ -232,15 +275,15 @@ class Phase:
         if self.product:
             return self.product_cycles() + issue
         start = costs.block - costs.load_latency  # that of its first loads is among what statements wait for
-        return _overlapped(issue, self.waves * (self.work.waiting + (start if alone else 0)))
+        return overlapped(issue, self.waves * (self.work.waiting + (start if alone else 0)))
 
     def touched(self) -> float:
         """Bytes that go through the L2 cache."""
         return self._read_again() + self.work.touched
 
-    def moved_again(self) -> int:
+    def moved_again(self) -> float:
         """Bytes that are read from memory once more, as the cache has lost them since."""
-        return sum(size for size in self.work.again if size > self.waves * CACHE)
+        return sum(size for size in self.work.again if size > self.waves * CACHE) + self._wasted()
 
 
 def cycles(phases: Sequence[Phase]) -> float:
@@ -249,7 +292,7 @@ def cycles(phases: Sequence[Phase]) -> float:
     computing = sum(phase.cycles(len(phases) == 1) for phase in phases)
     touched = sum(phase.touched() for phase in phases)
     moved = _moved(phases) + sum(phase.moved_again() for phase in phases)
-    return _overlapped(computing, moved / costs.memory, touched / costs.l2_load) + costs.launch
+    return overlapped(computing, moved / costs.memory, touched / costs.l2_load) + costs.launch
 
 
 def _sectors(starts: Sequence[int], width: int) -> set[int]:
@@ -260,10 +303,6 @@ def _sectors(starts: Sequence[int], width: int) -> set[int]:
 def _batches(loads: int) -> int:
     """How often a thread waits that makes so many loads."""
     return 1 if loads <= KEPT else -(-loads // LOADS)
-
-
-def _overlapped(*times: float) -> float:
-    return OVERLAP * max(times) + (1 - OVERLAP) * sum(times)
 
 
 def _moved(phases: Sequence[Phase]) -> int:

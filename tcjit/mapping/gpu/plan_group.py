@@ -14,9 +14,9 @@ from tcjit.mapping.gpu.statement_group import MemoryAccess, StatementGroup, over
 from tcjit.mapping.gpu_nest import GroupPlan, StatementPlan
 from tcjit.mapping.machine import BUFFER_REGISTERS, Device
 from tcjit.mapping.options import Options
-from tcjit.mapping.passes.allocate import BOUNDARY
 from tcjit.mapping.reduction import is_plain_product
 from tcjit.mapping.scop import ScopStatement
+from tcjit.mapping.storage import BOUNDARY
 
 WORTH = 0.9  # of the time of the plans before them that ways further down the list may take: the model is rough
 
@@ -58,12 +58,12 @@ def _check(options: Options, device: Device) -> None:
 
 def _tile(g: StatementGroup) -> GroupPlan | None:
     """The fastest tile whose operands find room, one of tensor cores if any does; None without two operands that are read again."""
-    for draft in sorted(mma_tiles(g), key=lambda draft: Phase(g, draft).product_cycles()):
+    for draft in sorted(dict.fromkeys(mma_tiles(g)), key=lambda draft: Phase(g, draft).product_cycles()):
         plan, _ = _with_operands(g, draft)
         if _computes_whole_instructions(g, plan):
             return plan
     refused: list[tuple[Access, int]] = []
-    for draft in sorted(fma_tiles(g), key=lambda draft: Phase(g, draft).product_cycles()):
+    for draft in sorted(dict.fromkeys(fma_tiles(g)), key=lambda draft: Phase(g, draft).product_cycles()):
         plan, beyond = _with_operands(g, draft)
         # what nobody asked for may be read where it lies
         if beyond is None or (plan.stages == 1 and not _more_asked(g)):

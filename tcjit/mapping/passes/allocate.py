@@ -16,10 +16,9 @@ from tcjit.mapping.machine import BUFFER_REGISTERS, Device
 from tcjit.mapping.marks import GridBlock, Mark
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.scop_builder import LoweredScop, owner
-from tcjit.mapping.storage import Axis, Buffer, Storage
+from tcjit.mapping.storage import BOUNDARY, Axis, Buffer, Storage
 from tcjit.mapping.strides import accesses
 
-BOUNDARY = 16  # bytes, on which shared arrays start
 WORKING_REGISTERS = 24  # of a thread for addresses, operands and what is under way, beside its buffers
 Where = tuple[str, Distribution | int]  # "column", "lane", "owner" or "rest", and its share or the whole extent
 

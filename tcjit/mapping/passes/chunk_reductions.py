@@ -20,7 +20,7 @@ from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewri
 from tcjit.mapping.machine import LINE, Device, Machine
 from tcjit.mapping.operations import CALL, operations
 from tcjit.mapping.options import Options
-from tcjit.mapping.plan_chunks import product_chunks, product_sides
+from tcjit.mapping.plan_chunks import chunk_size, cut_dimension, product_chunks, product_sides
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.storage import Bounds, Storage, fresh
 from tcjit.mapping.strides import affine_form, fits_block, stride_in
@@ -61,6 +61,10 @@ def chunk_reduction(
 ) -> list[Assignment]:
     """An assignment by itself, or the reductions that take its place."""
     asked = number_of_chunks(a, temporaries, before, options, target)
+    if asked > 1 and not options.reduction_chunks and isinstance(target, Device) and not a.dynamic and product_sides(a) is not None:
+        dim, lower, upper = cut_dimension(a.terms, asked)  # as the model has it
+        size = chunk_size(upper - lower, asked)
+        return partial_results(a, Chunks(dim, lower, upper, size, -(-(upper - lower) // size)), temporaries, before, apart=True)
     return [a] if asked <= 1 else in_chunks(a, asked, temporaries, before, target)
 
 
@@ -153,7 +157,7 @@ def _chunks(a: Assignment, asked: int, target: Machine | Device, terms: Bounds) 
     innermost = len(terms) > 1 and dim == terms[-1][0]  # parts of rows would be short runs
     # the outermost loop that is long enough, which leaves long runs, but where operands that are read again are better in long parts
     if isinstance(target, Device) or upper - lower < LONG or innermost or not _reuses(a):
-        dim, lower, upper = next((bound for bound in terms if bound[2] - bound[1] >= asked), (dim, lower, upper))
+        dim, lower, upper = cut_dimension(terms, asked)
     extent, line = upper - lower, LINE // DTYPES[a.value.dtype].bytes
     if dim in a.dynamic:  # of one size: their number follows from the call, and suffices at the least value of a dynamic size too
         size = -(-extent // min(extent, asked * MAX_DYNAMIC_RATIO))

@@ -13,14 +13,13 @@ from math import prod
 import islpy as isl
 
 from tcjit.grammar.affine import isl_name
-from tcjit.mapping.gpu_nest import Distribution, GpuKernel, GroupPlan, StatementPlan
+from tcjit.mapping.gpu_nest import UNROLLED, Distribution, GpuKernel, GroupPlan, StatementPlan
 from tcjit.mapping.marks import AsyncCopy, Mma, Reduce, Threads, Unroll, Vector
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.tree import KIND, insert_band, insert_mark, kind, rewrite, statements_below
 
 UNROLLED_ROUNDS = 128  # results of one thread that are kept apart: those of a warp's share on tensor cores
 UNROLLED_COPIES = 32  # rounds of a copy that are worth unrolling
-UNROLLED = 1024  # statements of a completely unrolled piece of a reduction
 
 Shares = Sequence[tuple[str, Distribution]]  # of dimensions
 
