@@ -158,7 +158,8 @@ def _fits(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes) -> bool:
     if {merge.outer, merge.inner} & {s.scan, *s.scatter, *(s.outer.dims if s.outer else ())}:
         return False
     bound = {word for text in s.constraints for word in re.findall(r"\w+", text)}
-    if isl_name(merge.inner) in bound:
+    # of results under a condition whole rows make tiles that lie inside or outside; terms have one at the end of a last chunk
+    if isl_name(merge.inner) in bound or (isl_name(merge.outer) in bound and merge.outer not in s.reduction):
         return False
     if s.ranges[merge.outer][0] != 0 or s.ranges[merge.inner][0] != 0:
         return False
@@ -178,8 +179,11 @@ def _fits(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes) -> bool:
 
 
 def _keeps(scop: Scop, s: ScopStatement, axes: Axes, most: int) -> bool:
-    """Whether a statement can keep its two dimensions: of what is merged it uses temporaries alone, few elements beside others."""
+    """Whether a statement can keep its two dimensions: of what is merged it uses temporaries alone, few elements beside others. What also
+    changes one of them shares loops with those others."""
     used = {a.tensor for a in accesses(s)} & axes.keys()
+    if s.tensor in axes and any(a.tensor in axes for a, _ in s.reads()):
+        return False
     return s.points * FEW <= most and not s.dynamic_bounds and all(scop.tensor(name).role == "temporary" for name in used)
 
 

@@ -9,8 +9,8 @@ from tcjit.grammar.arithmetic import index
 from tcjit.grammar.ast import Access
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.instances import Instances, results_of
-from tcjit.mapping.passes.split_residues import placed, residue_classes
 from tcjit.mapping.reduction import identity
+from tcjit.mapping.residue_classes import placed, residue_classes
 from tcjit.mapping.storage import Storage
 
 Storages = Mapping[str, Storage]

@@ -190,7 +190,8 @@ class Phase:
             work.touched += copied
             return latency + BARRIER
         work.instructions += requests * WARP * (max(sectors, LOAD) + ISSUE)
-        work.touched += requests * fresh * SECTOR
+        written = any(a.tensor == one.tensor for one in self.group.statements)  # the L1 cache passes it on
+        work.touched += requests * (sectors if written else fresh) * SECTOR
         return _batches(per_thread) * latency * (REREAD if cached else 1)
 
     def _place(self, item: StatementPlan, s: ScopStatement, a: MemoryAccess) -> tuple[Hashable, ...]:

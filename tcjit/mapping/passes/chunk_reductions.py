@@ -157,7 +157,8 @@ def _chunks(a: Assignment, asked: int, target: Machine | Device, terms: Bounds) 
     innermost = len(terms) > 1 and dim == terms[-1][0]  # parts of rows would be short runs
     # the outermost loop that is long enough, which leaves long runs, but where operands that are read again are better in long parts
     if isinstance(target, Device) or upper - lower < LONG or innermost or not _reuses(a):
-        dim, lower, upper = cut_dimension(terms, asked)
+        # on a GPU half as many whole rows, one for each processor, are better than parts of them
+        dim, lower, upper = cut_dimension(terms, -(-asked // 2) if isinstance(target, Device) and not _reuses(a) else asked)
     extent, line = upper - lower, LINE // DTYPES[a.value.dtype].bytes
     if dim in a.dynamic:  # of one size: their number follows from the call, and suffices at the least value of a dynamic size too
         size = -(-extent // min(extent, asked * MAX_DYNAMIC_RATIO))
@@ -180,7 +181,7 @@ def in_chunks(a: Assignment, asked: int, temporaries: Temporaries, before: Assig
     """The reduction into partial results of about so many chunks, and the one that combines them: on a GPU in a launch of its own, as a
     block would have to have all parts of a result otherwise."""
     on_gpu = isinstance(target, Device)
-    chunks = _chunks(a, asked, target, a.terms if on_gpu else _outermost_first(a, temporaries, before))
+    chunks = _chunks(a, asked, target, a.terms if on_gpu and _reuses(a) else _outermost_first(a, temporaries, before))
     return partial_results(a, chunks, temporaries, before, apart=on_gpu)
 
 

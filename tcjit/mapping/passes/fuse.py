@@ -19,7 +19,7 @@ from tcjit.mapping.dependences import Dependences
 from tcjit.mapping.isl import maps
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Group, Scop, ScopStatement
-from tcjit.mapping.strides import accesses, fits_block, involves, stride
+from tcjit.mapping.strides import KEPT, accesses, fits_block, involves, stride
 from tcjit.mapping.tree import filters, insert_band, insert_sequence
 
 # parallel iterations that fusing must leave on a CPU; below it, separate loops use the threads better
@@ -107,6 +107,8 @@ def _merge(scop: Scop, deps: Dependences, first: Group, second: Group, enough: i
     outermost = _are_outermost(scop, shared, second) and (not alone or _are_outermost(scop, shared, first))
     if not outermost and (alone or _points(scop, first) * FEW <= _points(scop, second)):
         return None
+    if on_blocks and any(_results_inside(scop, both, name) > KEPT for name in both.statements):
+        return None
     left = _parallel(scop, shared)
     few = left < min(enough, max(_parallel(scop, first.columns), _parallel(scop, second.columns)))
     if few and not (on_blocks and all(_fits_block(scop, both, name) for name in both.statements)):
@@ -124,6 +126,12 @@ def _are_outermost(scop: Scop, shared: Sequence[dict[str, str]], group: Group) -
         {column[s.name] for column in shared} == {*[dim for dim in s.dims if dim not in s.reduction][: len(shared)]}
         for s in map(scop.statement, group.statements)
     )
+
+
+def _results_inside(scop: Scop, group: Group, name: str) -> int:
+    """The results of a reduction at one iteration of the shared loops, which a thread would have one after another."""
+    s = scop.statement(name)
+    return prod(s.extent(dim) for dim in group.rest(scop, name) if dim not in s.reduction) if s.reduction else 1
 
 
 def _fits_block(scop: Scop, group: Group, name: str) -> bool:
