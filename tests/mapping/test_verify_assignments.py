@@ -1,7 +1,7 @@
 """The proofs of the passes over assignments: what the passes do holds, and every fault that is put into it is found.
 
 Modules: mapping.passes.hoist_invariants mapping.passes.restrict_products mapping.passes.split_residues
-mapping.verify_assignments mapping.verify_residues
+mapping.residue_classes mapping.verify_assignments mapping.verify_residues
 """
 
 from __future__ import annotations
