@@ -7,9 +7,31 @@ from typing import Any, NamedTuple
 
 import torch
 
-# The machine that sizes are drawn for, the same everywhere so that a seed means the same operators on every machine.
-FLOPS_PER_SECOND = 2e11
-BYTES_PER_SECOND = 1e10
+
+class DrawnFor(NamedTuple):
+    """The machine that sizes are drawn for, one for all of its kind so that a seed means the same operators on each of them; ``least`` and
+    ``most``: seconds of estimated work."""
+
+    flops_per_second: float
+    bytes_per_second: float
+    least: float
+    most: float
+
+
+PLACES = {"cpu": DrawnFor(2e11, 1e10, 1e-6, 50e-3), "cuda": DrawnFor(2e13, 1e12, 1e-5, 4e-3)}
+_drawn_for = PLACES["cpu"]
+
+
+def drawn_for() -> DrawnFor:
+    return _drawn_for
+
+
+def draw_for(place: str) -> None:
+    """Draw what follows for another kind of machine."""
+    global _drawn_for
+    _drawn_for = PLACES[place]
+
+
 # notation -> largest error over largest magnitude; integers are compared exactly
 TOLERANCE = {"float": 1e-4, "double": 1e-10, "bfloat16": 2e-2, "half": 4e-3}
 TYPES = {
@@ -35,7 +57,8 @@ class Work(NamedTuple):
     @property
     def seconds(self) -> float:
         """The least time on the machine that sizes are drawn for."""
-        return max(self.flops / FLOPS_PER_SECOND, self.bytes / BYTES_PER_SECOND)
+        machine = drawn_for()
+        return max(self.flops / machine.flops_per_second, self.bytes / machine.bytes_per_second)
 
 
 @dataclass(frozen=True)
@@ -52,12 +75,13 @@ class Argument:
     def tensor(self, generator: torch.Generator) -> torch.Tensor:
         order = self.order or tuple(range(len(self.shape)))
         stored = tuple(self.shape[d] for d in order)
-        dtype = TYPES[self.dtype]
+        dtype, device = TYPES[self.dtype], generator.device
         if dtype.is_floating_point:
-            made = torch.randn(stored, generator=generator, dtype=torch.float64 if self.dtype == "double" else torch.float32).to(dtype)
+            wide = torch.float64 if self.dtype == "double" else torch.float32
+            made = torch.randn(stored, generator=generator, dtype=wide, device=device).to(dtype)
         else:
             low, high = (0, self.bound) if self.bound is not None else (-SMALL if self.dtype == "int8" else 0, SMALL + 1)
-            made = torch.randint(low, high, stored, generator=generator, dtype=dtype)
+            made = torch.randint(low, high, stored, generator=generator, dtype=dtype, device=device)
         return made.permute([order.index(d) for d in range(len(order))])
 
     def __str__(self) -> str:
@@ -81,8 +105,8 @@ class Operator:
     def entry(self) -> str:
         return self.text.partition("def ")[2].partition("(")[0].strip()
 
-    def tensors(self, seed: int) -> list[torch.Tensor]:
-        generator = torch.Generator().manual_seed(seed)
+    def tensors(self, seed: int, device: str = "cpu") -> list[torch.Tensor]:
+        generator = torch.Generator(device).manual_seed(seed)
         return [argument.tensor(generator) for argument in self.arguments]
 
     @property

@@ -5,15 +5,15 @@ import math
 import random
 from collections.abc import Callable, Sequence
 
-from generality.operators import Work
+from generality.operators import Work, drawn_for
 
-LEAST, MOST = 1e-6, 50e-3  # seconds of estimated work
 ROUND = (4, 8, 16, 32, 64, 128)
 
 
 def seconds(rng: random.Random) -> float:
-    """An amount of work between 1 microsecond and 50 ms, each order of magnitude as likely as the others."""
-    return math.exp(rng.uniform(math.log(LEAST), math.log(MOST)))
+    """An amount of work between the least and the most, each order of magnitude as likely as the others."""
+    machine = drawn_for()
+    return math.exp(rng.uniform(math.log(machine.least), math.log(machine.most)))
 
 
 def extent(rng: random.Random, size: float, least: int = 1) -> int:

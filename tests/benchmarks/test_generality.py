@@ -6,6 +6,7 @@ import json
 import math
 import random
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,12 +91,12 @@ def test_a_kernel_agrees(family: str) -> None:
 @pytest.mark.text
 @pytest.mark.parametrize("family", FAMILIES)
 def test_operators_of_all_sizes_are_read(family: str) -> None:
-    from generality.sizes import LEAST, MOST
+    from generality.operators import drawn_for
 
     for number in range(20):
         op = drawn(family, number, None)
         assert front.read(op.text)
-        assert LEAST <= op.work.seconds <= MOST
+        assert drawn_for().least <= op.work.seconds <= drawn_for().most
 
 
 @pytest.mark.text
@@ -117,6 +118,30 @@ def test_extents_are_odd_as_often_as_round() -> None:
     rng = random.Random(0)
     drawn = [n for _ in range(200) for n in extents(rng, 1e-3, lambda a, b: Work(2 * a * b * 1e3, 0), [2, 2]) if n >= 8]
     assert 0.35 < sum(n % 2 for n in drawn) / len(drawn) < 0.65
+
+
+@pytest.mark.text
+def test_operators_for_a_gpu_are_larger(monkeypatch: pytest.MonkeyPatch) -> None:
+    from generality import operators
+    from generality.families import numbered
+
+    monkeypatch.setattr(operators, "_drawn_for", operators.PLACES["cpu"])  # undone behind the test
+    small = numbered(5, "permutation", 2)
+    operators.draw_for("cuda")
+    large = numbered(5, "permutation", 2)
+    assert large.work.bytes > 4 * small.work.bytes
+    assert operators.PLACES["cuda"].least <= large.work.seconds <= operators.PLACES["cuda"].most
+
+
+@pytest.mark.host
+def test_a_dry_run_on_the_cpu_of_what_a_gpu_is_timed_by(tmp_path: Path) -> None:
+    command = [sys.executable, str(BENCHMARKS / "generality" / "on_gpu.py"), "--dry-run", "--count", "4", "--seed", "3", "--jobs", "2"]
+    rest = ["--family", "permutation,scan", "--json", str(tmp_path / "rows.json")]
+    done = subprocess.run([*command, *rest], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert [row["id"] for row in rows] == ["permutation/0", "scan/0", "permutation/1", "scan/1"]
+    assert all(row["ratio"] > 0 and row["wrong"] == "" for row in rows) and "4 timed: geometric mean" in done.stdout
 
 
 @pytest.mark.host

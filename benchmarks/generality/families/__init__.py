@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from generality import sizes
 from generality.families import contractions, convolutions, elements, guards, narrow, programs, rows, stencils
-from generality.operators import Operator
+from generality.operators import Operator, drawn_for
 
 FAMILIES: dict[str, Callable[[random.Random, float], Operator]] = {
     "contraction": contractions.contraction,
@@ -31,12 +31,13 @@ TRIES = 100
 
 
 def draw(family: str, rng: random.Random, seconds: float | None = None) -> Operator:
-    """An operator of a family with about so many seconds of estimated work: by default between 1 microsecond and 50 ms."""
+    """An operator of a family with about so many seconds of estimated work: by default between the least and the most that are drawn."""
+    machine = drawn_for()
     for _ in range(TRIES):
         made = FAMILIES[family](rng, sizes.seconds(rng) if seconds is None else seconds)
-        if seconds is not None or sizes.LEAST <= made.work.seconds <= sizes.MOST:
+        if seconds is not None or machine.least <= made.work.seconds <= machine.most:
             return made
-    raise RuntimeError(f"no {family} within {TRIES} tries has between {sizes.LEAST} and {sizes.MOST} seconds of work")
+    raise RuntimeError(f"no {family} within {TRIES} tries has between {machine.least} and {machine.most} seconds of work")
 
 
 def numbered(seed: int, family: str, number: int) -> Operator:
