@@ -9,8 +9,8 @@ from functools import partial
 import islpy as isl
 
 from tcjit.grammar.affine import affine, condition, isl_name
-from tcjit.grammar.ast import Cast, Const, Expr, Index, Select
-from tcjit.grammar.walk import children, same_node
+from tcjit.grammar.ast import Access, Cast, Const, Expr, Index, Select
+from tcjit.grammar.walk import children, same_node, walk
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop, to_statement
 from tcjit.mapping.isl import images, points
 from tcjit.mapping.nest.restrict import is_chosen
@@ -83,3 +83,11 @@ def results_of(a: Assignment) -> Assignment:
 
 def same_element(a: Assignment, b: Assignment) -> bool:
     return (a.tensor, a.subscripts) == (b.tensor, b.subscripts)
+
+
+def is_given_again(a: Assignment, later: Assignment | None) -> bool:
+    """Whether a later assignment changes all elements that one gives values, each by its own."""
+    if later is None or not later.is_elementwise or later.bounds != a.bounds or later.subscripts != a.subscripts:
+        return False
+    own = {part.subscripts for part in walk(later.value) if isinstance(part, Access) and part.tensor == a.tensor}
+    return own <= {a.subscripts}

@@ -22,7 +22,7 @@ from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import rebuild, wide_factors, with_accesses, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
-from tcjit.mapping.instances import Instances, results_of, same_element
+from tcjit.mapping.instances import Instances, is_given_again, results_of, same_element
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.verify_overlapped import OverlappedTiles
 from tcjit.mapping.verify_residues import wrong_classes
@@ -113,11 +113,13 @@ class _Replacement(Instances):
 
     def substituted(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """Values in the place of elements that were given them before, of what has not changed since; nothing in the place of a temporary
-        that is not read any more."""
-        if not new:
-            read = any(old.tensor in a.tensors_read for a in self.program)
-            return "what is read is not computed" if read or self.before[old.tensor].role != "temporary" else ""
+        that is not read any more, nor in that of what all is given again."""
         before, after = self.programs
+        if not new:
+            place = next(number for number, a in enumerate(before.assignments) if a is old)
+            again = any(is_given_again(old, a) for a in before.assignments[place + 1 :])
+            unseen = self.before[old.tensor].role == "temporary" or again
+            return "" if unseen and not any(old.tensor in a.tensors_read for a in self.program) else "what is read is not computed"
         gone = {a.tensor for a, parts in zip(before.assignments, after.replaced, strict=True) if not parts}
         end = next(number for number, a in enumerate(before.assignments) if a is old)
         inlined = self.inlined(old.value, before, end, gone, old)

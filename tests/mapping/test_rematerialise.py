@@ -27,6 +27,7 @@ from tcjit.mapping.verify_assignments import verify_assignments
 
 LONG = (4, 1 << 20)
 SOFTMAX = "top(m) max=! X(m,n)  E(m,n) = exp(X(m,n) - top(m))  total(m) +=! E(m,n)  Y(m,n) = E(m,n) / total(m)"
+RESULT = SOFTMAX.replace("E(m,n)", "Y(m,n)")  # which is changed afterwards
 VARIANCE = "s(m) +=! X(m,n)  D(m,n) = X(m,n) - s(m) / N  v(m) +=! D(m,n) * D(m,n)  Y(m,n) = D(m,n) * rsqrt(v(m))"
 
 
@@ -50,10 +51,24 @@ def test_what_is_computed_again(body: str, gone: str, last: str) -> None:
     assert after.assignments[-1].show().startswith(last)
 
 
+@pytest.mark.parametrize("shape", [LONG, (256, 393216)])
+@pytest.mark.parametrize("body", [SOFTMAX, RESULT])
+def test_rows_that_no_block_can_keep(body: str, shape: tuple[int, int]) -> None:
+    """Whether they are cut into chunks or not."""
+    whole = before(body, shape)
+    after = rematerialise(whole, Options(), SM_90)
+    verify_assignments("rematerialise", whole, after)
+    assert [a.tensor for a in after.assignments] == ["top", "total", "Y"]
+    assert after.assignments[-1].show().startswith("Y(m, n) = exp(X(m, n) - top(m)) / total(m) where")
+
+
 @pytest.mark.parametrize(
     ("body", "shape"),
     [
         (SOFTMAX, (4096, 1024)),  # a block keeps its row
+        (RESULT, (4096, 1024)),
+        (RESULT + " where n in 0:5", LONG),  # not all are changed
+        (RESULT + " s(m) +=! Y(m,n)  Y(m,n) = Y(m,n) * s(m)", LONG),  # and changed again
         (SOFTMAX.replace("(X(m,n) - top(m))", "(X(m,n) * Z(m,n) - top(m))"), LONG),  # as much to load as is stored
         (SOFTMAX.replace("E(m,n) / total(m)", "(E(m,n) == total(m)) ? 1.0 : 0.0"), LONG),  # compared
         (SOFTMAX.replace("+=! E", "max=! E"), LONG),  # chosen among
@@ -77,14 +92,14 @@ def test_nothing_large_is_stored_between_launches() -> None:
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
-@pytest.mark.parametrize("body", [SOFTMAX, VARIANCE])
+@pytest.mark.parametrize("body", [SOFTMAX, RESULT, VARIANCE])
 def test_results(body: str) -> None:
     made = map_gpu(program(f"def f(float(M,N) X) -> (Y) {{ {body} }}", {"X": (2, 4096)}), Options(reduction_chunks=8), SM_90)
     x = np.random.default_rng(1).normal(size=(2, 4096)).astype(np.float32)
     y = np.empty_like(x)
     assert run(emit_gpu(made, CUDA, SM_90, checked=True), [y], [x]) == 0
     exact = x.astype(np.float64)
-    if body is SOFTMAX:
+    if body is not VARIANCE:
         exact = np.exp(exact - exact.max(1, keepdims=True))
         exact /= exact.sum(1, keepdims=True)
     else:
@@ -93,7 +108,7 @@ def test_results(body: str) -> None:
     assert np.allclose(y, exact, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("fault", ["value", "reader", "changed"])
+@pytest.mark.parametrize("fault", ["value", "reader", "result", "changed"])
 def test_faults_are_found(fault: str) -> None:
     whole = before(SOFTMAX)
     after = rematerialise(whole, Options(), SM_90)
@@ -102,6 +117,12 @@ def test_faults_are_found(fault: str) -> None:
         parts[-1] = [replace(parts[-1][0], value=Const(1.0, dtype="float32"))]
     elif fault == "reader":
         parts[-1] = [whole.assignments[-1]]  # reads what nothing computes
+    elif fault == "result":  # which nothing gives again
+        whole = before(RESULT.replace("Y(m,n) = Y(m,n) / total(m)", "Y(m,n) = Y(m,n) / total(m) where n in 0:5"))
+        after = replace(whole, assignments=whole.assignments[2:], replaced=())
+        parts = [[a] for a in whole.assignments]
+        parts[2] = []
+        parts[3:] = [[replace(a, value=Const(1.0, dtype="float32"))] for a in whole.assignments[3:]]
     else:
         whole = replace(whole, assignments=(*whole.assignments[:-1], replace(whole.assignments[0]), whole.assignments[-1]))
         parts.insert(-1, [whole.assignments[0]])

@@ -1,7 +1,8 @@
-"""Rematerialise: on a GPU, what would go through memory between launches is computed again where it is read, if that moves fewer bytes.
+"""Rematerialise: on a GPU, what would go through memory between statements is computed again where it is read, if that moves fewer bytes.
 
-A softmax over few long rows has its sums in chunks, so that the exponentials are read in another launch than the one that adds them up:
-computed again from what they were computed from, they are neither stored nor loaded.
+A softmax over few long rows has its sums in chunks, so that the exponentials are read in another launch than the one that adds them up, or
+rows that no block of threads can keep: computed again from what they were computed from, they are neither stored nor loaded. That holds
+for a result as well that another assignment changes afterwards.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from tcjit.grammar.ast import Access, Binary, Call, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import replaced, walk, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
+from tcjit.mapping.instances import is_given_again
 from tcjit.mapping.machine import Device
 from tcjit.mapping.operations import may_fail, operations
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import number_of_chunks
-from tcjit.mapping.passes.substitute_forward import is_candidate
+from tcjit.mapping.passes.substitute_forward import gives_all
+from tcjit.mapping.strides import fits_block, stride_in
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 CHOICES = ("min", "max", "fmin", "fmax")
@@ -29,14 +32,21 @@ def rematerialise(before: Assignments, options: Options, device: Device) -> Assi
     program: list[Assignment | None] = list(before.assignments)
     temporaries = Temporaries(before)
     for position, a in enumerate(program):
-        if a is None or not is_candidate(before, a) or may_fail(a.value):
+        if a is None or not gives_all(before, a) or may_fail(a.value):
             continue
         readers = {n: other for n, other in enumerate(program) if other is not None and a.tensor in other.tensors_read}
-        others = [n for n, other in enumerate(program) if other is not None and other.tensor == a.tensor]
-        if len(others) != 1 or len(readers) < 2 or min(readers) < position or not _pays(before, a, list(readers.values()), device):
+        others = [n for n, other in enumerate(program) if n != position and other is not None and other.tensor == a.tensor]
+        last = [max(readers, default=0)] if before.storages[a.tensor].role == "output" else []
+        if others != last or not all(is_given_again(a, program[n]) for n in last):
+            continue
+        if len(readers) < 2 or min(readers) < position or not _pays(before, a, list(readers.values()), device):
             continue
         changed = {other.tensor for other in program[position : max(readers)] if other is not None}
-        cut = [r for r in readers.values() if r.terms and number_of_chunks(r, temporaries, before, options, device) > 1]
+        cut = [
+            r
+            for r in readers.values()
+            if r.terms and (number_of_chunks(r, temporaries, before, options, device) > 1 or not _fits_block(r, before))
+        ]
         values = {n: _substituted(a, reader) for n, reader in readers.items()}
         if changed & a.inputs or not cut or not all(values.values()):
             continue
@@ -45,6 +55,14 @@ def rematerialise(before: Assignments, options: Options, device: Device) -> Assi
             program[n] = replace(readers[n], value=value)
         program[position] = None
     return before.with_parts(() if a is None else (a,) for a in program)
+
+
+def _fits_block(a: Assignment, before: Assignments) -> bool:
+    """Whether the threads of a block can keep the terms of a result."""
+    def step(access: Access, dim: str) -> int | None:
+        return stride_in(before.storages[access.tensor], access.subscripts, dim, before.values)
+
+    return fits_block({name: upper - lower for name, lower, upper in a.terms}, a.reads, step)
 
 
 def _pays(before: Assignments, a: Assignment, readers: Iterable[Assignment], device: Device) -> bool:

@@ -37,10 +37,15 @@ def substitute_forward(before: Assignments) -> Assignments:
 
 def is_candidate(before: Assignments, a: Assignment) -> bool:
     """Whether an elementwise assignment gives all elements of a temporary its values as they are."""
+    return before.storages[a.tensor].role == "temporary" and gives_all(before, a)
+
+
+def gives_all(before: Assignments, a: Assignment) -> bool:
+    """Whether an elementwise assignment gives all elements of a tensor its values as they are."""
     storage = before.storages[a.tensor]
     whole = sorted(sub.name for sub in a.subscripts if isinstance(sub, Index)) == sorted(name for name, _, _ in a.bounds)
     typed = storage.dtype == a.value.dtype and storage.dtype not in ROUNDED
-    return storage.role == "temporary" and a.is_elementwise and whole and len(a.subscripts) == len(a.bounds) and typed
+    return a.is_elementwise and whole and len(a.subscripts) == len(a.bounds) and typed
 
 
 def _substituted(a: Assignment, reader: Assignment) -> Expr | None:
