@@ -10,13 +10,11 @@ A plan deals threads, and results of a thread, to dimensions. Which these can be
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
 
-from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access, Binary, Cast
 from tcjit.mapping.footprint import WIDE, piece
 from tcjit.mapping.gpu.statement_group import BLOCK, WARP, StatementGroup, over_columns
@@ -207,9 +205,6 @@ def _steps(g: StatementGroup, s: ScopStatement, terms: int, columns: Sequence[Di
     for dim in sorted(reduced, key=lambda d: not any(d in a.shifted for a in g.operands(s))):
         lower, upper = s.ranges[dim]
         extent = upper - lower
-        if _decided_by_step(g, s, dim, columns):
-            shares[dim] = Distribution(lower, extent, 1)
-            continue
         # beside whole windows, a few more terms make a step worth its barriers
         most = min(terms if taken == 1 else 4 * terms // taken, room // taken)
         short = taken * extent <= min(2 * terms, room)
@@ -217,16 +212,6 @@ def _steps(g: StatementGroup, s: ScopStatement, terms: int, columns: Sequence[Di
         shares[dim] = Distribution(lower, extent, min(size, extent))
         taken *= min(size, extent)
     return tuple((dim, shares[dim]) for dim in s.dims if dim in shares)
-
-
-def _decided_by_step(g: StatementGroup, s: ScopStatement, dim: str, columns: Sequence[Distribution]) -> bool:
-    """Whether a constraint on a short dimension of the reduction and on results, of which blocks have one value each, holds for whole steps
-    if each has one of its values: no thread asks for it then."""
-    if s.extent(dim) > KEPT:
-        return False
-    single = {isl_name(name) for name, share in zip(g.dims(s), columns, strict=True) if share.tile == 1}
-    named = [set(re.findall(r"\w+", text)) for text in s.constraints]
-    return any(isl_name(dim) in words and single & words for words in named)
 
 
 # ---------------------------------------------------------------- everything else: threads along columns, and along a lane

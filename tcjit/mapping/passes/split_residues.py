@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import gcd
 
 from tcjit.grammar.affine import affine, conjuncts, isl_name
 from tcjit.grammar.affine import condition as affine_condition
@@ -63,9 +64,23 @@ def _chosen(value: Expr, bounds: Bounds, values: Mapping[str, int]) -> Expr:
         text = affine_condition(part, values)
         return text is None or not points(context(), dims, [*facts, f"not ({text})"]).is_empty()
 
-    left = [part for part in parts if fails(part)]
+    left = [_divided(part, values) for part in parts if fails(part)]
     then = _chosen(value.then, bounds, values)
     return replace(value, condition=conjunction(left), then=then) if left else then
+
+
+def _divided(part: Expr, values: Mapping[str, int]) -> Expr:
+    """A comparison of multiples of a number as one of what they are multiples of: 2 h + 1 < 2 N as h < N."""
+    if not isinstance(part, Binary) or part.op not in ("<", "<=", ">", ">=") or part.left.dtype != "int64":
+        return part
+    form = affine_form(Binary("-", part.left, part.right, dtype="int64"), values)
+    common = gcd(*form[0].values()) if form else 1
+    if form is None or common < 2:
+        return part
+    strict, sign = part.op in ("<", ">"), 1 if part.op in (">", ">=") else -1
+    least = -((sign * form[1] - strict) // common)  # of the sum over the number, towards the side that holds
+    terms = total([(sign * factor // common, index(name)) for name, factor in form[0].items()])
+    return Binary(">=", terms, number(least), dtype="bool")
 
 
 def _without_divisions(expr: Expr, values: Mapping[str, int]) -> Expr:
