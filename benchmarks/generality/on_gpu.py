@@ -37,7 +37,7 @@ RESULT = "result: "
 GRAPH_BELOW_US, GRAPH_CALLS = 60.0, 20
 SAMPLES, BUDGET_US = (3, 9), 1e5
 FLUSHES = 2  # before a sample, which hide the host's work
-FIFTH, WORST = 20, 10
+WORST = 10
 
 Record = dict[str, Any]
 
@@ -146,11 +146,11 @@ def line(record: Mapping[str, Any]) -> str:
 
 def summary(records: Sequence[Record]) -> str:
     ranked = sorted((record for record in records if "ratio" in record), key=lambda record: float(record["ratio"]))
+    ratios = [record["ratio"] for record in ranked]
     bad = [record for record in records if any(record.get(name) for name in ("wrong", "refused", "error"))]
     if not ranked:
         return f"nothing timed; {len(bad)} wrong, refused or ended in an error"
-    mean = statistics.geometric_mean(record["ratio"] for record in ranked)
-    fifth = ranked[len(ranked) // FIFTH]["ratio"]
+    mean, fifth = statistics.geometric_mean(ratios), timing.percentile(ratios, 0.05)
     counted = f"{len(ranked)} timed: geometric mean {mean:.2f}, 5th percentile {fifth:.2f}; {len(bad)} wrong, refused or in an error"
     return "\n".join([counted, "the worst:", *map(line, ranked[:WORST]), *map(line, bad)])
 

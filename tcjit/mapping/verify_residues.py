@@ -37,7 +37,7 @@ def wrong_classes(of: Instances, before: Storages, after: Storages, old: Assignm
         if store.operator != "=" or store.reduction or not started.is_subset(results):
             return "results of two classes, or of none"
         results = results.subtract(started)
-        if not sums and store.value == neutral:
+        if not sums and repr(store.value) == repr(neutral):  # 0.0 is no -0.0
             continue
         a = sums[0] if sums else store
         storage, plain = after[a.tensor], tuple(index(name) for name, _, _ in a.results)

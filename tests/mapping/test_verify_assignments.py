@@ -14,6 +14,7 @@ from support.mapping import AVX512, program
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
+from tcjit.grammar.printer import show
 from tcjit.grammar.walk import rebuild, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.extract import extract
@@ -86,6 +87,11 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, tuple[int, ...]]]] = {
         "def f(float(C,W) X, float(C,K) V) -> (O) { O(w) +=! (x >= 0 && x < 2*W && x % 2 == 0) ? X(c, x/2) * V(c, k) : 0.0 "
         "where w in 0:19, x = w + 1 - k }",
         {"X": (4, 9), "V": (4, 3)},
+    ),
+    "stride of two, one term": (
+        "split_residues",
+        "def f(float(C,W) X, float(C,K) V) -> (O) { O(w) +=! (w % 2 == 0) ? X(c, w/2) * V(c, k) : 0.0 where w in 0:18 }",
+        {"X": (4, 9), "V": (4, 1)},
     ),
     "stride of three, two terms": (
         "split_residues",
@@ -306,6 +312,15 @@ def test_faults_are_found(name: str, change: Change, message: str) -> None:
     assert changed != after.replaced
     with pytest.raises(VerifyError, match=f"{rule}: statement {len(changed)} of f: .*({message})"):
         verify_assignments(rule, before, replace(after, assignments=tuple(a for part in changed for a in part), replaced=changed))
+
+
+def test_results_without_terms_are_no_negative_zeros() -> None:
+    rule, before, after = passed("stride of two, one term")
+    (new,) = after.replaced
+    assert show(new[-1].value) == "0.0" and not new[-1].reduction
+    changed = (*new[:-1], replace(new[-1], value=Const(-0.0, dtype="float32")))
+    with pytest.raises(VerifyError, match="not the sum"):
+        verify_assignments(rule, before, replace(after, assignments=changed, replaced=(changed,)))
 
 
 def test_assignments_outside_the_record_are_found() -> None:
