@@ -165,8 +165,8 @@ def test_copies_are_temporaries_before_the_reduction() -> None:
     text = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
     shapes: Shapes = {"A": (100, 64), "B": (90, 64)}
     found = tiled(text, shapes)
-    copy, rest, reduction = found.assignments
-    assert copy.tensor == rest.tensor  # the last block has fewer points
+    copy, rest, padding, reduction = found.assignments
+    assert copy.tensor == rest.tensor == padding.tensor  # the last block has fewer points
     assert copy.tensor.endswith("_staged") and not copy.tiled and not copy.untiled and reduction.tiled
     (storage,) = (storage for _, storage in found.temporaries)
     assert storage.name == copy.tensor and storage.role == "temporary" and storage.dtype == "float32"

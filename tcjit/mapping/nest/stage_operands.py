@@ -15,7 +15,8 @@ from math import gcd, prod
 
 from tcjit.grammar.affine import affine, guarded_accesses, linear
 from tcjit.grammar.arithmetic import plus
-from tcjit.grammar.ast import Access, Binary, Cast, Expr, Index
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index
+from tcjit.grammar.dtypes import converted
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import factors, rebuild, walk
 from tcjit.mapping.assignment import Assignment, DynamicRanges, Temporaries, to_statement
@@ -89,12 +90,14 @@ def stage_operands(
         copy = temporaries.add(a.source, f"{operand.flats[0].tensor}_staged", a.value.dtype, shape, open_extents)
         subscripts = tuple(plus(Index(dim, dtype="int64"), -a.ranges[dim][0]) for dim in dims)
         moving: DynamicRanges = {dim: limits for dim, limits in a.dynamic.items() if dim in dims}
-        boxes = [(tuple((dim, *a.ranges[dim]) for dim in _loops(operand, dims, strips)), moving)]
-        for strip in strips:
-            boxes = [part for box in boxes for part in strip.parts(*box)]
+        zero: Expr = Const(converted(0, copy.dtype), dtype=copy.dtype)
+        boxes = [(value, tuple((dim, *a.ranges[dim]) for dim in _loops(operand, dims, strips)), moving)]
+        for strip in strips:  # tiles compute with what lies beyond the extent: there must be no denormals, which take long
+            padding = [(zero, *part) for _, box, dynamic in boxes for part in strip.padding(box, dynamic)]
+            boxes = [*((what, *part) for what, box, dynamic in boxes for part in strip.parts(box, dynamic)), *padding]
         outer = a.outer if a.outer and set(a.outer.dims) <= set(dims) else None
-        for whole, dynamic in boxes:
-            for box, part in joined(value, whole, {}, dynamic):
+        for what, whole, dynamic in boxes:
+            for box, part in joined(what, whole, {}, dynamic):
                 part = part if part.dtype == copy.dtype else Cast(part, dtype=copy.dtype)
                 made = Assignment(copy.name, subscripts, "=", part, box, a.source, fuse_outer_only=True, outer=outer, dynamic=dynamic)
                 copies.append(made)

@@ -6,7 +6,7 @@ no linear access in ``f``; with ``f = 3 * f_block + f`` it is one in ``f_block``
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tcjit.grammar.affine import affine, isl_name
@@ -51,15 +51,32 @@ class Strip:
     def parts(self, box: Bounds, dynamic: DynamicRanges) -> list[tuple[Bounds, DynamicRanges]]:
         """A box over the new dimensions, some of which have ``dynamic`` ranges, as the whole blocks and what the last one has."""
         whole, rest = divmod(self.extent, self.block)
-        if self.dim not in {name for name, _, _ in box} or not (rest or self.dynamic):
+        if not self.splits(box):
             return [(box, dynamic)]
         if self.dynamic is not None:
-            zero, full = number(0), divided(self.dynamic, self.block)
-            last = tuple((name, *((0, self.block) if name == self.dim else limits)) for name, *limits in box)
-            ends = {self.outer: (full, self.blocks), self.dim: (zero, modulo(self.dynamic, self.block))}
-            return [(box, {**dynamic, self.outer: (zero, full)}), (last, {**dynamic, **ends})]
-        parts = ({self.outer: (0, whole)}, {self.outer: (whole, whole + 1), self.dim: (0, rest)})
-        return [(tuple((name, *part.get(name, limits)) for name, *limits in box), dynamic) for part in parts]
+            every = box, {**dynamic, self.outer: (number(0), divided(self.dynamic, self.block))}
+            return [every, self._last(box, dynamic, number(0), modulo(self.dynamic, self.block))]
+        parts: tuple[dict[str, tuple[int, int]], ...] = {self.outer: (0, whole)}, {self.outer: (whole, whole + 1), self.dim: (0, rest)}
+        return [(_limited(box, part), dynamic) for part in parts]
+
+    def padding(self, box: Bounds, dynamic: DynamicRanges) -> list[tuple[Bounds, DynamicRanges]]:
+        """The points of the last block beyond the extent."""
+        whole, rest = divmod(self.extent, self.block)
+        if not self.splits(box):
+            return []
+        if self.dynamic is not None:
+            return [self._last(box, dynamic, modulo(self.dynamic, self.block), number(self.block))]
+        return [(_limited(box, {self.outer: (whole, whole + 1), self.dim: (rest, self.block)}), dynamic)]
+
+    def splits(self, box: Bounds) -> bool:
+        """Whether a box over the new dimensions has a last block that may not be whole."""
+        return self.dim in {name for name, _, _ in box} and (self.extent % self.block > 0 or self.dynamic is not None)
+
+    def _last(self, box: Bounds, dynamic: DynamicRanges, lower: Expr, upper: Expr) -> tuple[Bounds, DynamicRanges]:
+        """The points of the last block between two dynamic ends: none where it is whole."""
+        assert self.dynamic is not None
+        ends = {self.outer: (divided(self.dynamic, self.block), self.blocks), self.dim: (lower, upper)}
+        return _limited(box, {self.dim: (0, self.block)}), {**dynamic, **ends}
 
     def rewritten(self, expr: Expr) -> Expr:
         """An expression over the new dimensions."""
@@ -85,6 +102,10 @@ def strip_mined(a: Assignment, strip: Strip) -> Assignment:
     if strip.dynamic is not None:
         dynamic[strip.outer] = number(0), strip.blocks
     return replace(a, subscripts=subscripts, value=value, start=start, bounds=tuple(bounds), constraints=constraints, dynamic=dynamic)
+
+
+def _limited(box: Bounds, limits: Mapping[str, tuple[int, int]]) -> Bounds:
+    return tuple((name, *limits.get(name, own)) for name, *own in box)
 
 
 # ---------------------------------------------------------------- divisions

@@ -251,7 +251,7 @@ def staged(text: str, shapes: Shapes) -> tuple[list[Assignment], Assignment, Pla
 def test_panels() -> None:
     """An operand whose lanes are strided is copied into panels: blocks outside, terms, and points of a block inside."""
     copies, after, plan = staged(TURNED, {"A": (100, 60), "B": (90, 60)})
-    copy, last = copies
+    copy, last, padding = copies
     (number,) = plan.estimate.staged
     operand = plan.operands[number].flats[0].tensor
     assert copy.tensor == f"{operand}_staged" and copy.fuse_outer_only and copy.operator == "="
@@ -263,6 +263,7 @@ def test_panels() -> None:
     whole, rest = divmod(extent, tile_size)
     assert copy.bounds == ((names[0], 0, whole), ("k", 0, 60), (names[2], 0, tile_size))
     assert last.bounds == ((names[0], whole, whole + 1), ("k", 0, 60), (names[2], 0, rest))
+    assert padding.bounds == ((names[0], whole, whole + 1), ("k", 0, 60), (names[2], rest, tile_size)) and show(padding.value) == "0.0"
     assert f"{operand}_staged({', '.join(names)})" in show(after.value) and f"{operand}(" not in show(after.value)
 
 
@@ -297,8 +298,8 @@ def test_words_are_copied_along_the_rows_that_they_are_in() -> None:
         ("Y_staged", ["n_block", "k", "n"], ["k", "n_block", "n"]),
     ]
     turned = text.replace("(M,K)", "(K,M)").replace("X(m,k)", "X(k,m)").replace("(K,N)", "(N,K)").replace("Y(k,n)", "Y(n,k)")
-    rows, last, columns = copies_of(turned, {"X": (64, 200), "Y": (160, 64)})
-    assert rows == last == ("X_staged", ["m_block", "k", "m"], ["k", "m_block", "m"])
+    rows, last, padding, columns = copies_of(turned, {"X": (64, 200), "Y": (160, 64)})
+    assert rows == last == padding == ("X_staged", ["m_block", "k", "m"], ["k", "m_block", "m"])
     assert columns == ("Y_staged", ["n_block", "k", "n"], ["n_block", "k", "n"])
     found = tiled(turned, {"X": (64, 200), "Y": (160, 64)}, machine=replace(AVX512, dot_ways=4)).assignments
     sizes = {name: upper for name, _, upper in found[0].bounds}
@@ -312,6 +313,16 @@ def test_rows_of_a_copy_that_would_meet_in_few_sets_are_further_apart(terms: int
     found = tiled(text, {"X": (200, terms), "Y": (terms, 160)}, machine=replace(AVX512, dot_ways=4))
     (copy,) = (storage for _, storage in found.temporaries if storage.name == "X_staged")
     assert copy.shape == (200, terms // 4 + more)
+
+
+@pytest.mark.parametrize(("m", "n"), [(100, 72), (33, 90), (200, 145)])
+def test_all_of_a_panel_is_written(m: int, n: int) -> None:
+    """Also what lies beyond the extent, once: tiles compute with it, and denormals that memory holds by chance would take long."""
+    found = tiled(TURNED, {"A": (m, 60), "B": (n, 60)})
+    panels = [storage for _, storage in found.temporaries if storage.name.endswith("_staged")]
+    assert panels
+    for panel in panels:
+        assert sum(a.points for a in found.assignments if a.tensor == panel.name) == panel.elements
 
 
 def test_large_results_of_short_sums_are_written_row_by_row() -> None:
