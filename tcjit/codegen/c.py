@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from math import prod
 
-from tcjit.codegen import lane_accumulators, prelude, row_pass, vector_copies
+from tcjit.codegen import lane_accumulators, matrix_tile, prelude, row_pass, vector_copies
 from tcjit.codegen import loops as ir
 from tcjit.codegen.build import build
 from tcjit.codegen.dialect import Dialect
@@ -13,6 +14,7 @@ from tcjit.codegen.expression import ctype, vtype
 from tcjit.codegen.lane_accumulators import find_lane_accumulators, starting_value
 from tcjit.codegen.lanes import LaneEmitter
 from tcjit.codegen.lower_cpu import lower
+from tcjit.codegen.matrix_tile import MatrixTilePrinter
 from tcjit.codegen.memory import ALIGNMENT
 from tcjit.codegen.memory import symbol as kernel_symbol
 from tcjit.codegen.outline import outline
@@ -66,7 +68,13 @@ class CEmitter(LaneEmitter):
         self.row = row_pass.RowValues()  # the one at hand
         names = Names(self.memory.names, lambda tensor, axis: self.memory.stride_name(mapped.scop.tensor(tensor), axis))
         texts = names, self.printer.value, self.pointwise
-        self.tiles = {tiled.name: TilePrinter(tiled, s.value.dtype, *texts) for s in mapped.scop.statements for tiled in s.tiled}
+        self.matrix_tiles = 0  # statements with tiles of a matrix unit that were written so far
+        self.configures = False  # the unit for the code at hand, outside teams, should it need one
+        self.tiles: dict[str, TilePrinter] = {}
+        pairs = [(s.value.dtype, tiled) for s in mapped.scop.statements for tiled in s.tiled]
+        for dtype, tiled in pairs:
+            kind = MatrixTilePrinter if tiled.nest.leaf.depth else TilePrinter
+            self.tiles[tiled.name] = kind(tiled, dtype, *texts)
 
     # ------------------------------------------------------------ the kernel
 
@@ -165,6 +173,10 @@ class CEmitter(LaneEmitter):
                 super().node(node)
 
     def loop(self, node: ir.For) -> None:
+        with self.matrix_unit():
+            self.loop_alone(node)
+
+    def loop_alone(self, node: ir.For) -> None:
         wide = self.machine.vector_bytes == vector_copies.BYTES and node.variable not in self.collapsed
         if wide and vector_copies.write_transposed(self, node):
             self.declarations |= dict.fromkeys(vector_copies.TRANSPOSE)
@@ -174,10 +186,34 @@ class CEmitter(LaneEmitter):
             with self.row.of_another_row():
                 super().loop(node)
 
+    @contextmanager
+    def matrix_unit(self) -> Iterator[None]:
+        """Code outside teams, and not in other code of this kind, with a configured matrix unit around it where it needs one."""
+        if self.in_team or self.configures:
+            yield
+            return
+        before, self.configures = self.matrix_tiles, True
+        with self.captured() as body:
+            yield
+        self.configures = False
+        if self.matrix_tiles == before:
+            self.lines += body
+        else:
+            self.line(matrix_tile.CONFIGURE)
+            self.lines += body
+            self.line(matrix_tile.RELEASE)
+
     def accumulators(self, node: ir.DeclareAccumulators) -> None:
+        with self.matrix_unit():
+            self.accumulators_alone(node)
+
+    def accumulators_alone(self, node: ir.DeclareAccumulators) -> None:
         printer = self.tiles[node.statement]
+        if isinstance(printer, MatrixTilePrinter):
+            self.matrix_tiles += 1
+            self.declarations |= dict.fromkeys(matrix_tile.DECLARATIONS)
         self.declare_vectors(printer.dtype, printer.width, *printer.narrow, rounds=bool(printer.epilogue.rounded))
-        if printer.dtype == "float32" and is_dot_product(printer.tiled.body):
+        if not printer.nest.leaf.depth and printer.dtype == "float32" and is_dot_product(printer.tiled.body):
             self.declarations[bfloat16_dots(printer.width)] = None
         self.profile.width = max(self.profile.width, printer.width)
         self.profile.counts["accumulators"] += len(printer.rows) * printer.nest.leaf.vectors
@@ -228,7 +264,7 @@ class CEmitter(LaneEmitter):
 
     def parallel(self, node: ir.ParallelLoop, construct: str, clauses: str = "", ending: str = "") -> None:
         """A loop behind the pragma that shares its iterations."""
-        checks, streams = self.printer.checks, self.streams
+        checks, streams, matrix_tiles = self.printer.checks, self.streams, self.matrix_tiles
         self.collapsed = {loop.variable for loop in ir.nest(node.loop)[0][: node.collapse - 1]}
         self.in_team = True
         with self.captured() as body:
@@ -238,15 +274,23 @@ class CEmitter(LaneEmitter):
         collapse = f" collapse({node.collapse})" if node.collapse > 1 else ""
         schedule = f"schedule(static, {node.chunk})" if node.chunk else "schedule(static)"
         pragma = f"{collapse}{{}} {schedule}{self.flags(checks)}{ending}"
-        if self.streams == streams or construct == "for":
+        unit = self.matrix_tiles > matrix_tiles
+        if (self.streams == streams and not unit) or construct == "for":
             self.line(f"#pragma omp {construct}{pragma.format(clauses)}")
             self.lines += body
             return
         self.line(f"#pragma omp parallel{clauses}")
         with self.indented("{"):
+            if unit:
+                self.line(matrix_tile.CONFIGURE)
             self.line(f"#pragma omp for{pragma.format('')} nowait")
             self.lines += body
-            self.finish_stores()
+            if unit:
+                self.line(matrix_tile.RELEASE)
+            if self.streams > streams:
+                self.finish_stores()
+        if unit and self.configures:  # for what follows: this thread was one of the team
+            self.line(matrix_tile.CONFIGURE)
 
     def region(self, node: ir.ParallelRegion) -> None:
         if node.worth is None:
@@ -267,11 +311,16 @@ class CEmitter(LaneEmitter):
             return
         self.line("#pragma omp parallel num_threads(threads)")
         with self.indented("{"):
-            streams = self.streams
-            for one, wait in zip(node.loops, node.waits, strict=True):
-                self.parallel(one, "for", ending="" if wait else " nowait")
+            streams, matrix_tiles = self.streams, self.matrix_tiles
+            with self.captured() as body:
+                for one, wait in zip(node.loops, node.waits, strict=True):
+                    self.parallel(one, "for", ending="" if wait else " nowait")
+            unit = self.matrix_tiles > matrix_tiles
+            self.lines += [matrix_tile.CONFIGURE, *body, matrix_tile.RELEASE] if unit else body
             if self.streams > streams:
                 self.finish_stores()
+        if unit and self.configures:
+            self.line(matrix_tile.CONFIGURE)
 
     def finish_stores(self) -> None:
         """What this thread has stored past the caches is there for others."""

@@ -39,6 +39,7 @@ class Costs:
     memory_read: float = _constant(2e10, "bytes per second", "read from memory by all cores", "sums over 256 MiB, in threads")
     memory_copy: float = _constant(1.5e10, "bytes per second", "read and written by all cores in a copy", "a copy of 128 MiB, in threads")
     parallel_region: float = _constant(3e-6, "seconds", "to start and end a region of threads", "empty OpenMP regions")
+    matrix_multiply: float = _constant(16.0, "cycles", "an instruction of a matrix unit", "independent products, where it has one")
 
     def peak_flops(self, lanes: int, cores: int) -> float:
         """Operations per second of so many cores whose vectors have so many lanes; a multiply-add is two."""
@@ -75,7 +76,8 @@ class Machine:
     """``vector_bytes``: width of a vector register; ``vector_registers``: how many; ``threads``: cores worth using; ``near_bytes``: of the
     cache next to a core, for data; ``cache_bytes``: of the last cache that a core has for itself; ``costs``: what its work costs;
     ``dot_ways``: narrow integers in 32 bits whose products one instruction adds up, two of 16 bits or four of 8; ``shared_bytes``: of the
-    last cache, which cores share; ``bfloat16_dots``: whether an instruction adds the products of two pairs of bfloat16 to a float32."""
+    last cache, which cores share; ``bfloat16_dots``: whether an instruction adds the products of two pairs of bfloat16 to a float32;
+    ``matrix_types``: elements whose products a matrix unit sums, ``bfloat16`` in float32 and ``int8``, signed or not, in int32."""
 
     vector_bytes: int = 32
     vector_registers: int = 16
@@ -86,6 +88,7 @@ class Machine:
     dot_ways: int = 2
     shared_bytes: int = 1 << 24
     bfloat16_dots: bool = False
+    matrix_types: frozenset[str] = frozenset()
 
     def lanes(self, element_bytes: int) -> int:
         return max(1, self.vector_bytes // element_bytes)
@@ -121,6 +124,8 @@ class Core:
     ways: int  # lines that are whole pages apart in the first cache
     page: int
     tlb: int  # entries of the first level
+    matrix_types: frozenset[str] = frozenset()  # as in Machine
+    matrix_multiply: float = 16.0  # two tiles of a matrix unit
 
     def copy_cycles(self, elements: int, *, together: bool = True) -> float:
         """Those of a copy of so many elements, whose neighbours stay ``together`` or part."""
@@ -157,6 +162,8 @@ def core_of(machine: Machine, lanes: int, element: int) -> Core:
         ways=max(1, machine.near_bytes // int(costs.page)),
         page=int(costs.page),
         tlb=int(costs.tlb),
+        matrix_types=machine.matrix_types,
+        matrix_multiply=costs.matrix_multiply,
     )
 
 

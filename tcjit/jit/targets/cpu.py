@@ -13,6 +13,7 @@ from tcjit import cache
 from tcjit.jit.targets import KINDS, LoadedKernel, Target, Workspace, single
 from tcjit.mapping.machine import Costs, Machine
 from tcjit.runtime import calibrate, host, launcher
+from tcjit.runtime.matrix_unit import matrix_types
 
 if TYPE_CHECKING:
     import torch
@@ -111,8 +112,9 @@ def identities() -> list[str]:
 
 
 def _identity(tool: str, costs: Costs) -> str:
-    """Of what makes kernels: a compiler, the C library, and the constants by which they are planned."""
-    return f"{tool} {host.c_library(cache.store())} {hashlib.sha256(repr(costs).encode()).hexdigest()[:16]}"
+    """Of what makes kernels: a compiler, the C library, the constants by which they are planned, and what the system lets them use."""
+    unit = " with a matrix unit" if matrix_types() else ""  # which this process was given
+    return f"{tool} {host.c_library(cache.store())} {hashlib.sha256(repr(costs).encode()).hexdigest()[:16]}{unit}"
 
 
 @lru_cache
@@ -129,7 +131,8 @@ def machine_of(tool: host.Compiler) -> Machine:
     ways = 4 if "avx512_vnni" in features else 2
     bfloat16_dots = "avx512_bf16" in features and tool.vector_bytes == 64 and "clang" not in tool.version
     shared = max(host.cache_bytes(3) or Machine.shared_bytes, own)
-    return Machine(tool.vector_bytes, 32 if many else 16, os.cpu_count() or 1, near, own, costs, ways, shared, bfloat16_dots)
+    matrix = matrix_types() if bfloat16_dots else frozenset[str]()
+    return Machine(tool.vector_bytes, 32 if many else 16, os.cpu_count() or 1, near, own, costs, ways, shared, bfloat16_dots, matrix)
 
 
 KINDS["cpu"] = lambda detail, device: single(detail, Cpu())

@@ -101,6 +101,7 @@ class Shape:
     terms: tuple[str, ...]
     column: str | None = None
     columns: int = 1
+    depth: str = ""  # the term of which a matrix unit sums several points at once; nothing where vectors hold the sums
 
     @property
     def accumulators(self) -> int:

@@ -41,10 +41,11 @@ class TermGroup:
     dim: str
     count: int
     ways: int
+    multiple: int = 1  # of which there are so many words
 
     @property
     def extent(self) -> int:
-        return -(-self.count // self.ways)
+        return -(-self.count // (self.ways * self.multiple)) * self.multiple if self.dim else 1
 
     @property
     def missing(self) -> int:
@@ -62,9 +63,17 @@ def word(value: Expr, group: TermGroup, adjacent: bool, flip: bool) -> Expr:
     whole = _word(ADJACENT if adjacent else PACK, values, dtype, flip)
     if not group.missing:
         return whole
-    last = _word(PACK, [*values[: ways - group.missing], *[zero] * group.missing], dtype, flip)
-    inside = Binary("<", dim, Const(group.extent - 1, dtype="int64"), dtype="bool")
-    return Select(inside, whole, last, dtype=dtype)
+    full, rest = divmod(group.count, ways)
+    others = _word(PACK, [zero] * ways, dtype, flip)
+    if rest:
+        last = _word(PACK, [*values[:rest], *[zero] * (ways - rest)], dtype, flip)
+        after = full + 1 < group.extent
+        others = Select(_below(dim, full + 1), last, others, dtype=dtype) if after else last
+    return Select(_below(dim, full), whole, others, dtype=dtype)
+
+
+def _below(dim: Expr, end: int) -> Expr:
+    return Binary("<", dim, Const(end, dtype="int64"), dtype="bool")
 
 
 def _word(function: str, values: list[Expr], dtype: str, flip: bool) -> Expr:
@@ -81,9 +90,11 @@ class DotProducts:
     sums: tuple[Assignment, ...] = ()
 
 
-def form_dot_products(a: Assignment, temporaries: Temporaries, machine: Machine, *, panels: bool = True) -> DotProducts:
+def form_dot_products(
+    a: Assignment, temporaries: Temporaries, machine: Machine, *, panels: bool = True, multiple: int = 1
+) -> DotProducts:
     """The assignment over groups of terms, as many as the machine allows; as it is where it is no sum of products of two narrow numbers, or
-    copies would not pay. Without ``panels`` it reads copies of whole tensors."""
+    copies would not pay. Without ``panels`` it reads copies of whole tensors. The number of groups is a ``multiple``: words of 0 end it."""
     product, conditions = without_conditions(a.value)
     if isinstance(product, Cast) and product.operand.dtype == "bfloat16":  # what is summed in a wider type is computed in it
         product, more = without_conditions(product.operand)
@@ -103,7 +114,7 @@ def form_dot_products(a: Assignment, temporaries: Temporaries, machine: Machine,
     conditions += [*left[1], *right[1]]
     factors = (left[0], right[0])
     uses = [_uses(a, factor.access, temporaries) for factor in factors]
-    former = _Former(a, factors, conditions, temporaries, panels)
+    former = _Former(a, factors, conditions, temporaries, panels, multiple)
     made = former.of_bytes() if machine.dot_ways == 4 and max(uses) >= WORTH_BYTES else None
     return made or (former.of_halves() if min(uses) >= WORTH_PAIRS else None) or DotProducts(a)
 
@@ -124,6 +135,7 @@ class _Former:
     conditions: list[Expr]
     temporaries: Temporaries
     panels: bool
+    multiple: int
 
     def of_halves(self) -> DotProducts | None:
         """Pairs of 16 bits, whatever the conditions are; None where no terms of bfloat16 are neighbours, which pairs with 0 would not pay
@@ -178,7 +190,7 @@ class _Former:
         if not able:
             return TermGroup("", 1, ways)
         count, dim = max(able, key=lambda one: (one[0] / (-(-one[0] // ways) * ways), *one))
-        return TermGroup(dim, count, ways)
+        return TermGroup(dim, count, ways, self.multiple)
 
     def added(self, unsigned: NarrowFactor, signed: NarrowFactor) -> int:
         """Terms of the sums over one factor that results start from."""

@@ -21,7 +21,8 @@ class Leaf:
 
     ``vectors`` registers of consecutive points of ``lane``, an output dimension or a term, for each of the points of ``rows``, output
     dimensions; ``window`` are short terms that are written out whole. With ``reload``, loads are not kept from one point of the window to
-    the next: registers would not suffice.
+    the next: registers would not suffice. Of a ``depth``, so many points of a term, the registers are those of a matrix unit, whose
+    instructions sum them at once.
     """
 
     lane: str
@@ -29,9 +30,12 @@ class Leaf:
     rows: tuple[tuple[str, int], ...] = ()
     window: tuple[str, ...] = ()
     reload: bool = False
+    depth: tuple[str, int] | None = None
 
     def tile(self, dim: str, width: int) -> int:
         """Points of a dimension in the leaf, windows aside, with ``width`` lanes in a vector."""
+        if self.depth and dim == self.depth[0]:
+            return self.depth[1]
         return self.vectors * width if dim == self.lane else dict(self.rows).get(dim, 1)
 
 

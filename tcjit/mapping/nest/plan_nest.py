@@ -15,6 +15,7 @@ from tcjit.grammar.ast import Expr
 from tcjit.grammar.walk import with_accesses
 from tcjit.mapping.machine import Core
 from tcjit.mapping.nest.cost import Estimate, Shape, TileCosts, step_of
+from tcjit.mapping.nest.matrix_unit import DEPTH, estimate_matrix, matrix_shapes
 from tcjit.mapping.nest.merge_dims import fix_dim
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
 from tcjit.mapping.nest.operands import Operand, operands
@@ -153,8 +154,12 @@ def _choices(
             continue
         for first in range(len(longest) + 1):
             costs = TileCosts(s, lane, longest[first:], found, body, core, iterations, once, kept)
-            for shape in _shapes(costs, register_tile):
-                cost = costs.estimate(shape) if leaf is None or _is_like(shape, leaf) else None
+            for shape in (*_shapes(costs, register_tile), *matrix_shapes(costs)):
+                if leaf is not None and not _is_like(shape, leaf):
+                    continue
+                if shape.depth and register_tile and register_tile != (shape.rows, shape.vectors):
+                    continue
+                cost = estimate_matrix(costs, shape) if shape.depth else costs.estimate(shape)
                 if cost is None:
                     continue
                 step = abs(s.write.stride(shape.row)) if shape.row else 0
@@ -220,7 +225,8 @@ def _shapes(costs: TileCosts, register_tile: tuple[int, ...]) -> Iterator[Shape]
 
 
 def _is_like(shape: Shape, leaf: Leaf) -> bool:
-    return (shape.lane, shape.vectors, shape.leaf_rows) == (leaf.lane, leaf.vectors, leaf.rows)
+    depth = leaf.depth[0] if leaf.depth else ""
+    return (shape.lane, shape.vectors, shape.leaf_rows, shape.depth) == (leaf.lane, leaf.vectors, leaf.rows, depth)
 
 
 def _blocks(costs: TileCosts, shape: Shape, cost: Estimate, *, crowded: bool) -> tuple[list[Loop], bool, list[Loop]]:
@@ -245,7 +251,7 @@ def _blocks(costs: TileCosts, shape: Shape, cost: Estimate, *, crowded: bool) ->
         return [], False, []
     inside = terms
     for dim in _near_last(costs, shape, cost):
-        step = shape.vectors * core.lanes if dim == shape.lane else 1
+        step = shape.vectors * core.lanes if dim == shape.lane else DEPTH if dim == shape.depth else 1
         inside //= s.extent(dim)  # terms at one value of the dimension
         count = s.extent(dim) // step
         size = -(-count // -(-count // max(2, most // (inside * step)))) * step  # blocks of equal size
@@ -331,17 +337,18 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     if kept and kept > 1:
         first = next(dim for dim in inside if counts[dim] > 1)
         parts = [Loop(first, kept * tile.get(first, 1))]
-    terms = [Loop(dim, 1) for dim in _near_last(costs, shape, cost) if dim != shape.lane]
+    terms = [Loop(dim, DEPTH if dim == shape.depth else 1) for dim in _near_last(costs, shape, cost) if dim != shape.lane]
     terms += [Loop(shape.lane, tile[shape.lane])] if shape.lane in s.terms else []
     around = [*parts, *(Loop(dim, tile.get(dim, 1)) for dim in (*outside, *inside))]
     around = [*rows_apart, *blocks, *around] if far else [*around, *blocks]
     loops = [*batch, *around, *terms]
     reload = bool(shape.window) and not cost.share and shape.accumulators > 4
-    leaf = Leaf(shape.lane, shape.vectors, shape.leaf_rows, shape.window, reload)
+    leaf = Leaf(shape.lane, shape.vectors, shape.leaf_rows, shape.window, reload, (shape.depth, DEPTH) if shape.depth else None)
     nest = Nest(tuple(loops), leaf)
-    beside = costs.prefetched(shape, cost.staged)
-    others = {*cost.staged, *(prefetch.operand for prefetch in beside)}
-    nest = replace(nest, prefetch=(*beside, *prefetches(s, nest, found, others, core)))
+    if not shape.depth:
+        beside = costs.prefetched(shape, cost.staged)
+        others = {*cost.staged, *(prefetch.operand for prefetch in beside)}
+        nest = replace(nest, prefetch=(*beside, *prefetches(s, nest, found, others, core)))
     traffic = Traffic(s, nest, found, cost.staged, core.element)
     moved = traffic.cycles(core)
     late = traffic.written_late * core.l3_byte if moved else 0.0

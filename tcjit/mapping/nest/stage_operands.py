@@ -23,7 +23,7 @@ from tcjit.mapping.assignment import Assignment, DynamicRanges, Temporaries, to_
 from tcjit.mapping.cases import joined
 from tcjit.mapping.isl import context, points, sizes_in
 from tcjit.mapping.machine import LINE, Core
-from tcjit.mapping.nest.nest import Nest
+from tcjit.mapping.nest.nest import Leaf, Nest
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.plan_nest import Plan
 from tcjit.mapping.nest.strip_mine import Strip, strip_mine, strip_mined
@@ -66,7 +66,7 @@ def stage_operands(
     tile = [(dim, leaf.tile(dim, core.lanes)) for dim in (*(row for row, _ in leaf.rows), leaf.lane)]
     for dim, size in tile:
         extent = a.extents.get(dim, 0)
-        panels = [operand for operand in staged if dim in operand.dims and not _row_term(operand, leaf.lane, a)]
+        panels = [operand for operand in staged if dim in operand.dims and not _row_term(operand, leaf, a)]
         if dim != leaf.lane and any(operand.single is None and operand.is_contiguous(dim) for operand in panels):
             size *= -(-ROW_BLOCK // size)
         one = len(merged.get(dim, (dim,))) > 1 and -(-extent // size) * size > SPARE * extent  # blocks would be loops of few lanes each
@@ -81,11 +81,13 @@ def stage_operands(
             value = strip.rewritten(value)
         if value in reads:
             continue
-        row_term = _row_term(operand, leaf.lane, a)
+        row_term = _row_term(operand, leaf, a)
         dims = _order(a, value, strips, [dim for dim, _ in tile], plan.nest, merged, row_term)
+        if leaf.depth and leaf.lane not in operand.dims:  # rows of a matrix unit's registers
+            dims = [*(dim for dim in dims if dim != leaf.depth[0]), leaf.depth[0]]
         shape = [a.ranges[dim][1] - a.ranges[dim][0] for dim in dims]
         open_extents = tuple(plus(a.dynamic[dim][1], -a.ranges[dim][0]) if dim in a.dynamic else None for dim in dims)
-        if row_term and row_term not in a.dynamic:
+        if (row_term or leaf.depth) and dims[-1] in (row_term, *(leaf.depth or ())) and dims[-1] not in a.dynamic:
             shape[-1] += _padding(shape[-1], prod(rows for _, rows in leaf.rows), core)
         copy = temporaries.add(a.source, f"{operand.flats[0].tensor}_staged", a.value.dtype, shape, open_extents)
         subscripts = tuple(plus(Index(dim, dtype="int64"), -a.ranges[dim][0]) for dim in dims)
@@ -112,9 +114,10 @@ def _padding(row: int, rows: int, core: Core) -> int:
     return LINE // core.element if held < 2 * rows else 0
 
 
-def _row_term(operand: Operand, lane: str, a: Assignment) -> str:
-    """The term whose neighbours an operand is computed from, which does not move with the lanes; nothing where there is none."""
-    if operand.single is not None or lane in operand.dims:
+def _row_term(operand: Operand, leaf: Leaf, a: Assignment) -> str:
+    """The term whose neighbours an operand is computed from, which does not move with the lanes; nothing where there is none, or rows
+    are those of a matrix unit."""
+    if operand.single is not None or leaf.lane in operand.dims or leaf.depth:
         return ""
     return next((dim for dim, _, _ in a.terms if operand.is_contiguous(dim)), "")
 

@@ -83,6 +83,7 @@ class TiledStatement:
         rows = " x ".join(f"{count} {dim}" for dim, count in leaf.rows)
         window = f", window {' '.join(leaf.window)}" if leaf.window else ""
         window += f", {self.body.function}" if is_dot_product(self.body) else ""
+        window += f", matrix unit over {leaf.depth[1]} {leaf.depth[0]}" if leaf.depth else ""
         numbers = dict.fromkeys(one.operand for one in self.nest.prefetch)
         fetched = "".join(f", {self.operands[number].flats[0].tensor} prefetched" for number in numbers)
         tile = f"{leaf.vectors} x {self.width} {leaf.lane}{f' x {rows}' if rows else ''}{window}"

@@ -24,6 +24,7 @@ from tcjit.mapping.nest.affine_statement import affine_statement, with_epilogue
 from tcjit.mapping.nest.convert_operands import Orders, conversions, convert_operands
 from tcjit.mapping.nest.epilogue import Epilogue, epilogue_of
 from tcjit.mapping.nest.form_dot_products import DotProducts, form_dot_products
+from tcjit.mapping.nest.matrix_unit import DEPTH
 from tcjit.mapping.nest.merge_dims import drop_unit_dims, merge, mergeable, shift_dims
 from tcjit.mapping.nest.plan_nest import Plan, plan_nests
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
@@ -115,6 +116,10 @@ class _NoNestError(MappingError):
     """Why a reduction has no nest, whatever follows it."""
 
 
+class _PartialTilesError(MappingError):
+    """A matrix unit computes whole tiles alone."""
+
+
 @dataclass(frozen=True)
 class _Rewritten:
     """The exact rewrites of an assignment: over its box, without conditions, in residue classes, and flat; ``complete``: the classes have
@@ -197,6 +202,15 @@ class _ReductionTiling:
 
     def tiled(self, temporaries: Temporaries) -> list[Assignment]:
         """The assignment with its nests, behind copies of operands that the plan wants in another order."""
+        try:
+            with temporaries.trial(keep=True):
+                return self.tiled_at_once(temporaries)
+        except _PartialTilesError:
+            machine = replace(self.setting.machine, matrix_types=frozenset())
+            return replace(self, setting=replace(self.setting, machine=machine, plans={})).tiled_at_once(temporaries)
+
+    def tiled_at_once(self, temporaries: Temporaries) -> list[Assignment]:
+        """The same; a _PartialTilesError where a matrix unit would have to leave points out."""
         self.refuse_others(temporaries.tensors)
         options, prove = self.setting.options, self.setting.prove
         undivided, strips = split_divisions(self.a)
@@ -238,6 +252,8 @@ class _ReductionTiling:
         tiled = []
         for s, plan in zip(found.statements, plans, strict=True):
             tiles = tile(s, plan.nest, self.core.lanes)
+            if plan.nest.leaf.depth and not tiles.partial.is_empty():
+                raise _PartialTilesError("partial tiles of a matrix unit")
             if prove:
                 verify_tiles(s, tiles)
             one = TiledStatement(s, plan.nest, plan.operands, plan.body, tiles, self.core.lanes, plan.estimate.cycles)
@@ -252,17 +268,22 @@ class _ReductionTiling:
         return min(choices, key=partial(self.cycles, a, temporaries)) if len(choices) > 1 else choices[0]
 
     def dot_products(self, a: Assignment, temporaries: Temporaries, *, panels: bool = True) -> DotProducts:
-        """The assignment over groups of terms; of halves, whose pairs have to be copied, where the model says that it pays."""
-        form = partial(form_dot_products, a, temporaries, self.setting.machine, panels=panels)
-        if a.value.dtype != "int32":
+        """The assignment over groups of terms, as many as a matrix unit takes at once where there is one; of halves, whose pairs have to be
+        copied, where the model says that it pays."""
+        machine, cycles = self.setting.machine, {}
+        for multiple in (1, *([DEPTH] if machine.matrix_types else [])):
             with temporaries.trial():
-                made = form()
+                made = form_dot_products(a, temporaries, machine, panels=panels, multiple=multiple)
                 if made.assignment is a:
                     return made
-                paired = self.cycles(made.assignment, temporaries, {}) + sum(map(self.copying, made.copies))
-            if paired >= min(self.cycles(a, temporaries, choice) for choice in conversions(a, temporaries.tensors)):
+                whole = a.value.dtype == "int32" and not machine.matrix_types
+                cycles[multiple] = 0.0 if whole else self.cycles(made.assignment, temporaries, {}) + sum(map(self.copying, made.copies))
+        best = min(cycles, key=cycles.__getitem__)
+        if a.value.dtype != "int32":
+            plain = min(self.cycles(a, temporaries, choice) for choice in conversions(a, temporaries.tensors))
+            if cycles[best] >= plain:
                 return DotProducts(a)
-        return form()
+        return form_dot_products(a, temporaries, machine, panels=panels, multiple=best)
 
     def cycles(self, a: Assignment, temporaries: Temporaries, choice: Orders) -> float:
         """Those of a reduction behind copies of some tensors."""

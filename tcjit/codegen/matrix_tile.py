@@ -1,0 +1,115 @@
+"""The text of a tile of a matrix unit: its registers hold the sums until they are complete, and go through memory into the vectors that
+are stored and that an epilogue reads.
+
+The functions are Intel's AMX instructions where the compiler's target has them, and loops elsewhere, so that a text runs on any machine.
+"""
+
+from __future__ import annotations
+
+from tcjit.codegen.tile_printer import TilePrinter
+from tcjit.grammar.ast import Access, Call
+from tcjit.mapping.nest.matrix_unit import ROWS
+from tcjit.mapping.reduction import identity
+
+CONFIGURE = "tc_matrix_configure();"
+RELEASE = "tc_matrix_release();"
+# The system gives a process the registers when it asks; a compiler's header would cost more time than a kernel. The configuration: palette
+# 1, and for each of 8 registers 64 bytes in each of 16 rows.
+DECLARATIONS = (
+    """#if defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AMX_INT8__)
+static const struct { uint8_t palette, start, none[14]; uint16_t bytes[16]; uint8_t rows[16]; } tc_matrix_layout = {
+  1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}
+};
+static inline void tc_matrix_configure(void) { __asm__ volatile("ldtilecfg %0" : : "m"(tc_matrix_layout)); }
+static inline void tc_matrix_release(void) { __asm__ volatile("tilerelease"); }
+#define TC_MATRIX_ZERO(c) __asm__ volatile("tilezero %%tmm" #c : : : "memory")
+#define TC_MATRIX_LOAD(t, p, bytes) \
+  __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"((const void *)(p)), "r"((int64_t)(bytes)) : "memory")
+#define TC_MATRIX_STORE(t, p, bytes) \
+  __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"((void *)(p)), "r"((int64_t)(bytes)) : "memory")
+#define TC_MATRIX_UPDATE(how, c, a, b) __asm__ volatile("tdp" #how " %%tmm" #b ", %%tmm" #a ", %%tmm" #c : : : "memory")
+#else
+static _Thread_local union { int32_t words[256]; float sums[256]; uint16_t halves[512]; uint8_t bytes[1024]; } tc_matrix[8];
+static inline void tc_matrix_configure(void) {}
+static inline void tc_matrix_release(void) {}
+#define TC_MATRIX_ZERO(c) __builtin_memset(&tc_matrix[c], 0, 1024)
+#define TC_MATRIX_LOAD(t, p, bytes) \
+  for (int r = 0; r < 16; ++r) __builtin_memcpy(tc_matrix[t].words + 16 * r, (const char *)(p) + r * (int64_t)(bytes), 64)
+#define TC_MATRIX_STORE(t, p, bytes) \
+  for (int r = 0; r < 16; ++r) __builtin_memcpy((char *)(p) + r * (int64_t)(bytes), tc_matrix[t].words + 16 * r, 64)
+static inline float tc_matrix_float(uint16_t x) {
+  const uint32_t bits = (uint32_t)x << 16;
+  float value;
+  __builtin_memcpy(&value, &bits, 4);
+  return value;
+}
+static inline void tc_matrix_bf16ps(int c, int a, int b) {
+  for (int m = 0; m < 16; ++m) for (int k = 0; k < 16; ++k) for (int n = 0; n < 16; ++n) for (int h = 0; h < 2; ++h)
+    tc_matrix[c].sums[16 * m + n] += tc_matrix_float(tc_matrix[a].halves[32 * m + 2 * k + h])
+                                   * tc_matrix_float(tc_matrix[b].halves[32 * k + 2 * n + h]);
+}
+static inline void tc_matrix_bytes(int c, int a, int b, int first) {
+  for (int m = 0; m < 16; ++m) for (int k = 0; k < 16; ++k) for (int n = 0; n < 16; ++n) for (int h = 0; h < 4; ++h) {
+    const uint8_t x = tc_matrix[a].bytes[64 * m + 4 * k + h], y = tc_matrix[b].bytes[64 * k + 4 * n + h];
+    tc_matrix[c].words[16 * m + n] += first ? x * (int8_t)y : (int8_t)x * y;
+  }
+}
+#define tc_matrix_busd(c, a, b) tc_matrix_bytes(c, a, b, 1)
+#define tc_matrix_bsud(c, a, b) tc_matrix_bytes(c, a, b, 0)
+#define TC_MATRIX_UPDATE(how, c, a, b) tc_matrix_##how(c, a, b)
+#endif""",
+)
+
+
+class MatrixTilePrinter(TilePrinter):
+    """Writes one tiled statement whose sums are in a matrix unit."""
+
+    @property
+    def lines_of_rows(self) -> int:
+        """Registers along the rows."""
+        return len(self.rows) // ROWS
+
+    def registers(self) -> list[tuple[int, int, int]]:
+        """The numbers of the registers of sums, and where along rows and vectors they are."""
+        vectors = self.nest.leaf.vectors
+        return [(r * vectors + v, r, v) for r in range(self.lines_of_rows) for v in range(vectors)]
+
+    def accumulators(self) -> list[str]:
+        return [*super().accumulators(), f"{self.element} tc_c[{len(self.places) * self.width}] __attribute__((aligned(64)));"]
+
+    def start(self) -> list[str]:
+        return [f"TC_MATRIX_ZERO({number});" for number, _, _ in self.registers()]
+
+    def update(self, *, partial: bool) -> list[str]:
+        """One step: a register of each operand for every 16 of its rows or lanes, and the products of all pairs."""
+        assert not partial and isinstance(self.tiled.body, Call) and self.nest.leaf.depth
+        (across, along), lane, (depth, _) = self.flats.items(), self.nest.leaf.lane, self.nest.leaf.depth
+        ((row, _),) = self.nest.leaf.rows
+        steps = [f"{self.offset(flat, {dim: 1})} * sizeof({self.element})" for (_, flat), dim in ((across, row), (along, depth))]
+        how = "bf16ps"
+        if self.dtype == "int32":  # the first argument has unsigned bytes, the second one signed ones
+            first = self.tiled.body.args[0]
+            how = "busd" if isinstance(first, Access) and first == across[0] else "bsud"
+        places = [("tc_p0", across[1], row, self.lines_of_rows), ("tc_p1", along[1], lane, self.nest.leaf.vectors)]
+        numbers, lines, number = [], self.pointers(self.flats), len(self.registers())
+        for (name, flat, dim, count), step in zip(places, steps, strict=True):
+            numbers.append([number + n for n in range(count)])
+            for n in range(count):
+                lines.append(f"TC_MATRIX_LOAD({number + n}, {name} + {self.offset(flat, {dim: n * ROWS})}, {step});")
+            number += count
+        lines += [f"TC_MATRIX_UPDATE({how}, {sums}, {numbers[0][r]}, {numbers[1][v]});" for sums, r, v in self.registers()]
+        return lines
+
+    def store(self) -> list[str]:
+        """The sums as vectors, with what results start from or hold, and what follows them."""
+        pitch = self.nest.leaf.vectors * self.width
+        lines = [
+            f"TC_MATRIX_STORE({number}, tc_c + {r * ROWS * pitch + v * self.width}, {pitch} * sizeof({self.element}));"
+            for number, r, v in self.registers()
+        ]
+        sums = [(self.sum(r, v), f"{self.call('load')}(tc_c + {r * pitch + v * self.width})") for r, v in self.places]
+        if self.s.start == identity(self.s.operator, self.dtype):
+            lines += [f"{total} = {value};" for total, value in sums]
+        else:
+            lines += [*super().start(), *(f"{total} = {self.combined(total, value)};" for total, value in sums)]
+        return [*lines, *super().store()]
