@@ -6,9 +6,15 @@ The functions are Intel's AMX instructions where the compiler's target has them,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tcjit.codegen.tile_printer import TilePrinter
+from tcjit.codegen.tile_vectors import narrow_type
 from tcjit.grammar.ast import Access, Call
+from tcjit.grammar.walk import walk
 from tcjit.mapping.nest.matrix_unit import ROWS
+from tcjit.mapping.nest.statement import FlatAccess
+from tcjit.mapping.nest.vector_forms import SIGNED_PRODUCTS, UNSIGNED_PRODUCTS
 from tcjit.mapping.reduction import identity
 
 CONFIGURE = "tc_matrix_configure();"
@@ -48,14 +54,16 @@ static inline void tc_matrix_bf16ps(int c, int a, int b) {
     tc_matrix[c].sums[16 * m + n] += tc_matrix_float(tc_matrix[a].halves[32 * m + 2 * k + h])
                                    * tc_matrix_float(tc_matrix[b].halves[32 * k + 2 * n + h]);
 }
-static inline void tc_matrix_bytes(int c, int a, int b, int first) {
+static inline void tc_matrix_bytes(int c, int a, int b, int signed_a, int signed_b) {
   for (int m = 0; m < 16; ++m) for (int k = 0; k < 16; ++k) for (int n = 0; n < 16; ++n) for (int h = 0; h < 4; ++h) {
     const uint8_t x = tc_matrix[a].bytes[64 * m + 4 * k + h], y = tc_matrix[b].bytes[64 * k + 4 * n + h];
-    tc_matrix[c].words[16 * m + n] += first ? x * (int8_t)y : (int8_t)x * y;
+    tc_matrix[c].words[16 * m + n] += (signed_a ? (int8_t)x : x) * (signed_b ? (int8_t)y : y);
   }
 }
-#define tc_matrix_busd(c, a, b) tc_matrix_bytes(c, a, b, 1)
-#define tc_matrix_bsud(c, a, b) tc_matrix_bytes(c, a, b, 0)
+#define tc_matrix_busd(c, a, b) tc_matrix_bytes(c, a, b, 0, 1)
+#define tc_matrix_bsud(c, a, b) tc_matrix_bytes(c, a, b, 1, 0)
+#define tc_matrix_bssd(c, a, b) tc_matrix_bytes(c, a, b, 1, 1)
+#define tc_matrix_buud(c, a, b) tc_matrix_bytes(c, a, b, 0, 0)
 #define TC_MATRIX_UPDATE(how, c, a, b) tc_matrix_##how(c, a, b)
 #endif""",
 )
@@ -85,11 +93,8 @@ class MatrixTilePrinter(TilePrinter):
         assert not partial and isinstance(self.tiled.body, Call) and self.nest.leaf.depth
         (across, along), lane, (depth, _) = self.flats.items(), self.nest.leaf.lane, self.nest.leaf.depth
         ((row, _),) = self.nest.leaf.rows
-        steps = [f"{self.offset(flat, {dim: 1})} * sizeof({self.element})" for (_, flat), dim in ((across, row), (along, depth))]
-        how = "bf16ps"
-        if self.dtype == "int32":  # the first argument has unsigned bytes, the second one signed ones
-            first = self.tiled.body.args[0]
-            how = "busd" if isinstance(first, Access) and first == across[0] else "bsud"
+        moves = (across[1], row), (along[1], depth)  # from one row of a register to the next
+        steps = [f"({self.offset(flat, {dim: 1})}) * sizeof(*tc_p{n})" for n, (flat, dim) in enumerate(moves)]
         places = [("tc_p0", across[1], row, self.lines_of_rows), ("tc_p1", along[1], lane, self.nest.leaf.vectors)]
         numbers, lines, number = [], self.pointers(self.flats), len(self.registers())
         for (name, flat, dim, count), step in zip(places, steps, strict=True):
@@ -97,8 +102,26 @@ class MatrixTilePrinter(TilePrinter):
             for n in range(count):
                 lines.append(f"TC_MATRIX_LOAD({number + n}, {name} + {self.offset(flat, {dim: n * ROWS})}, {step});")
             number += count
-        lines += [f"TC_MATRIX_UPDATE({how}, {sums}, {numbers[0][r]}, {numbers[1][v]});" for sums, r, v in self.registers()]
-        return lines
+        how = self.instruction(across[0])
+        return [*lines, *(f"TC_MATRIX_UPDATE({how}, {sums}, {numbers[0][r]}, {numbers[1][v]});" for sums, r, v in self.registers())]
+
+    def pointers(self, reads: Mapping[Access, FlatAccess]) -> list[str]:
+        """Declarations of the places that are read: of words as they are in memory those of their elements."""
+        kinds = {}
+        for read in self.flats:
+            value = self.tiled.operands[int(read.tensor[1:])].value
+            parts = [part.dtype for part in walk(value) if isinstance(part, Access)]
+            kinds[read] = self.element if isinstance(value, Access) else narrow_type(parts[0])
+        numbered = enumerate(reads.items())
+        return [f"const {kinds.get(read, self.element)} *const tc_p{n} = {self.place(flat)};" for n, (read, flat) in numbered]
+
+    def instruction(self, across: Access) -> str:
+        """What ends the name of the instruction for the body: of bytes, whether those of the rows and of the lanes are signed or not."""
+        assert isinstance(self.tiled.body, Call)
+        if self.dtype == "float32":
+            return "bf16ps"
+        signs = {SIGNED_PRODUCTS: "ss", UNSIGNED_PRODUCTS: "uu"}
+        return f"b{signs.get(self.tiled.body.function) or ('us' if self.tiled.body.args[0] == across else 'su')}d"
 
     def store(self) -> list[str]:
         """The sums as vectors, with what results start from or hold, and what follows them."""

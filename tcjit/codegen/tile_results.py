@@ -3,7 +3,7 @@ the accumulators, or element by element from an array of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -147,6 +147,8 @@ class TileEpilogue:
             lines.append(f"const int64_t tc_n = {limit} < {count} ? {limit} : {count};")
             count = "tc_n"
         where = {**row, **({} if self.tile.over_terms else {leaf.lane: "tc_l"})}
+        if self.along_rows:
+            return [*lines, *self.by_lanes(where, lanes, (first, count), tests)]
         lines.append(f"for (int64_t tc_r = 0; tc_r < {len(self.tile.rows)}; ++tc_r) {self.tile.guard(tests)}{{")
         for e in self.tile.s.epilogue:
             own = f"tc_t[{lanes} * tc_r + tc_l]"
@@ -195,6 +197,26 @@ class TileEpilogue:
             out.lines.append(f"const {tile.vector} tc_e{r}_{v} = {tile.value(e.value, read)};")
             values.append(f"{tile.sum(r, v)} = tc_e{r}_{v}")
         return [*out.lines, *braces([f"const {tile.vector} {', '.join(values)};", *TileResults(tile, e.write).lines("store")])]
+
+    @property
+    def along_rows(self) -> bool:
+        """Whether all that is stored has its neighbours along many rows, and none along the lanes."""
+        leaf, stores = self.tile.nest.leaf, self.tile.s.epilogue
+        if self.tile.over_terms or self.rounded or self.interleaved or len(leaf.rows) != 1 or len(self.tile.rows) < self.tile.width:
+            return False
+        ((row, _),) = leaf.rows
+        return all(e.write.stride(row) == 1 and e.write.stride(leaf.lane) > 1 and not e.write.runtime for e in stores)
+
+    def by_lanes(self, where: Mapping[str, str], lanes: int, ends: tuple[str, str], tests: Sequence[str]) -> list[str]:
+        """The stores of all rows of one lane after the other, from an array of the accumulators with so many lanes."""
+        first, count = ends
+        lines = [f"for (int64_t tc_l = {first}; tc_l < {count}; ++tc_l) {{", "#pragma omp simd"]
+        lines.append(f"  for (int64_t tc_r = 0; tc_r < {len(self.tile.rows)}; ++tc_r) {self.tile.guard(tests)}{{")
+        for e in self.tile.s.epilogue:
+            own, reads = f"tc_t[{lanes} * tc_r + tc_l]", [access for access, _ in guarded_accesses(e.value)]
+            read = {access: self.element_at(e.reads[access], where) if access in e.reads else own for access in reads}
+            lines.append(f"    {self.tile.pointwise(e, self.element_at(e.write, where), read)}")
+        return [*lines, "  }", "}"]
 
     @property
     def interleaved(self) -> tuple[PointwiseStore, ...]:

@@ -26,7 +26,7 @@ from tcjit.grammar.walk import replaced, with_indices
 from tcjit.mapping.assignment import Assignment, Temporaries
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.narrow_factors import NarrowFactor, bfloat16_factor, narrow_factor, without_conditions
-from tcjit.mapping.nest.vector_forms import ADJACENT, DOT_PRODUCTS, FLIP_SIGNS, PACK
+from tcjit.mapping.nest.vector_forms import ADJACENT, DOT_PRODUCTS, FLIP_SIGNS, PACK, SIGNED_PRODUCTS, UNSIGNED_PRODUCTS
 from tcjit.mapping.storage import fresh
 
 ONES = 0x01010101  # four bytes
@@ -91,10 +91,11 @@ class DotProducts:
 
 
 def form_dot_products(
-    a: Assignment, temporaries: Temporaries, machine: Machine, *, panels: bool = True, multiple: int = 1
+    a: Assignment, temporaries: Temporaries, machine: Machine, *, panels: bool = True, multiple: int = 1, innermost: bool = False
 ) -> DotProducts:
     """The assignment over groups of terms, as many as the machine allows; as it is where it is no sum of products of two narrow numbers, or
-    copies would not pay. Without ``panels`` it reads copies of whole tensors. The number of groups is a ``multiple``: words of 0 end it."""
+    copies would not pay. Without ``panels`` it reads copies of whole tensors. The number of groups is a ``multiple``: words of 0 end it;
+    in copies of whole tensors they are neighbours where they are to be ``innermost``."""
     product, conditions = without_conditions(a.value)
     if isinstance(product, Cast) and product.operand.dtype == "bfloat16":  # what is summed in a wider type is computed in it
         product, more = without_conditions(product.operand)
@@ -114,7 +115,7 @@ def form_dot_products(
     conditions += [*left[1], *right[1]]
     factors = (left[0], right[0])
     uses = [_uses(a, factor.access, temporaries) for factor in factors]
-    former = _Former(a, factors, conditions, temporaries, panels, multiple)
+    former = _Former(a, factors, conditions, temporaries, panels, multiple, innermost)
     made = former.of_bytes() if machine.dot_ways == 4 and max(uses) >= WORTH_BYTES else None
     return made or (former.of_halves() if min(uses) >= WORTH_PAIRS else None) or DotProducts(a)
 
@@ -127,6 +128,30 @@ def _uses(a: Assignment, access: Access, temporaries: Temporaries) -> float:
 
 
 @dataclass(frozen=True)
+class _ByteFactor:
+    """A factor as bytes ``signed`` or not, those of its type or with their signs flipped: they are the factor plus ``more``."""
+
+    factor: NarrowFactor
+    more: int
+    flip: bool
+    signed: bool
+
+    @property
+    def beyond(self) -> int:
+        """The byte whose bits are 0 before signs are flipped."""
+        return 0 if not self.flip else -128 if self.signed else 128
+
+
+@dataclass(frozen=True)
+class _BytePair:
+    """The factors in the order of a function's arguments."""
+
+    first: _ByteFactor
+    second: _ByteFactor
+    function: str
+
+
+@dataclass(frozen=True)
 class _Former:
     """A sum of products of two factors under conditions, on its way to dot products."""
 
@@ -136,6 +161,7 @@ class _Former:
     temporaries: Temporaries
     panels: bool
     multiple: int
+    innermost: bool
 
     def of_halves(self) -> DotProducts | None:
         """Pairs of 16 bits, whatever the conditions are; None where no terms of bfloat16 are neighbours, which pairs with 0 would not pay
@@ -145,37 +171,53 @@ class _Former:
             return None
         copies: list[Assignment] = []
         values = [self.grouped(factor, group, False, copies) for factor in self.factors]
-        return DotProducts(self.over(group, values), (*copies,))
+        return DotProducts(self.over(group, values, DOT_PRODUCTS[2]), (*copies,))
 
     def of_bytes(self) -> DotProducts | None:
         """Groups of four bytes; None where factors are none, or few terms follow one another, or a result has no sum over a factor."""
-        group = self.group(4)
-        choices = [(self.factors[one], self.factors[1 - one]) for one in (0, 1)]
-        known = [(self.added(u, s), u, s) for u, s in choices if u.as_unsigned is not None and s.as_signed is not None]
-        if not known or group.count <= 2:
+        group, pair = self.group(4), self.of_one_sign() if self.multiple > 1 else self.of_both_signs()
+        if pair is None or group.count <= 2:
             return None
-        _, u, s = min(known, key=lambda choice: choice[0])
-        unsigned_more, signed_more = u.as_unsigned or 0, s.as_signed or 0
         every = prod(upper - lower for _, lower, upper in self.a.terms)
         beyond = group.missing * every // group.count
-        u0, s0 = (128 if u.access.dtype == "int8" else 0), (-128 if s.access.dtype == "uint8" else 0)  # of the bits 0 beyond the last term
-        constant = unsigned_more * signed_more * every - beyond * (u0 * s0 - unsigned_more * s0 - signed_more * u0)
-        if (constant or unsigned_more or signed_more) and (self.conditions or self.a.start is None or not self.is_linear()):
+        (x, p, x0), (y, q, y0) = ((one.factor, one.more, one.beyond) for one in (pair.first, pair.second))
+        constant = p * q * every - beyond * (x0 * y0 - p * y0 - q * x0)
+        if (constant or p or q) and (self.conditions or self.a.start is None or not self.is_linear()):
             return None
         copies: list[Assignment] = []
-        values = [self.grouped(u, group, u.access.dtype == "int8", copies), self.grouped(s, group, s.access.dtype == "uint8", copies)]
+        values = [self.grouped(one.factor, group, one.flip, copies) for one in (pair.first, pair.second)]
         ones = Const(ONES, dtype="int32")
         terms, sums = [], []
-        for number, factor, call in ((unsigned_more, s, (ones, values[1])), (signed_more, u, (values[0], ones))):
+        for number, factor, word, signed in ((p, y, values[1], pair.second.signed), (q, x, values[0], pair.first.signed)):
             if number:
-                made, times = self.sum(factor, group, Call(DOT_PRODUCTS[4], call, dtype="int32"))
+                made, times = self.sum(factor, group, Call(DOT_PRODUCTS[4], (ones, word) if signed else (word, ones), dtype="int32"))
                 sums.append(made)
                 terms.append(Binary("*", made.element, _int32(-number * times), dtype="int32"))
         start: Expr = _int32(constant)
         for term in terms:
             start = Binary("+", start, term, dtype="int32")
-        made = self.over(group, values)
+        made = self.over(group, values, pair.function)
         return DotProducts(replace(made, start=start) if terms or constant else made, (*copies,), (*sums,))
+
+    def of_both_signs(self) -> _BytePair | None:
+        """One factor as unsigned bytes and the other as signed ones, such that the sums over one factor have few terms."""
+        choices = [(self.factors[one], self.factors[1 - one]) for one in (0, 1)]
+        known = [(self.added(u, s), u, s) for u, s in choices if u.as_unsigned is not None and s.as_signed is not None]
+        if not known:
+            return None
+        _, u, s = min(known, key=lambda choice: choice[0])
+        first = _ByteFactor(u, u.as_unsigned or 0, u.access.dtype == "int8", signed=False)
+        return _BytePair(first, _ByteFactor(s, s.as_signed or 0, s.access.dtype == "uint8", signed=True), DOT_PRODUCTS[4])
+
+    def of_one_sign(self) -> _BytePair | None:
+        """The bytes as they are, unsigned ones first, for a matrix unit."""
+        signs = {"uint8": False, "int8": True}
+        ordered = sorted(self.factors, key=lambda factor: signs.get(factor.access.dtype, False))
+        if any(factor.constant is None for factor in ordered):
+            return None
+        first, second = (_ByteFactor(one, -(one.constant or 0), False, signs[one.access.dtype]) for one in ordered)
+        same = SIGNED_PRODUCTS if first.signed else UNSIGNED_PRODUCTS
+        return _BytePair(first, second, same if first.signed == second.signed else DOT_PRODUCTS[4])
 
     def group(self, ways: int) -> TermGroup:
         """The terms that are neighbours in both factors, those that fill groups best, of these the longest."""
@@ -202,10 +244,10 @@ class _Former:
         """Whether no index is divided, so that no result has its terms in residue classes."""
         return all(linear(sub) is not None for factor in self.factors for sub in factor.access.subscripts)
 
-    def over(self, group: TermGroup, values: list[Expr]) -> Assignment:
+    def over(self, group: TermGroup, values: list[Expr], function: str) -> Assignment:
         """The assignment over groups."""
         dtype = self.a.value.dtype
-        value: Expr = Call(DOT_PRODUCTS[group.ways], tuple(values), dtype=dtype)
+        value: Expr = Call(function, tuple(values), dtype=dtype)
         for condition in self.conditions:
             value = Select(condition, value, Const(0.0, dtype=dtype) if dtype == "float32" else _int32(0), dtype=dtype)
         return replace(self.a, value=value, bounds=self.bounds(group))
@@ -260,8 +302,10 @@ class _Former:
             axes[axis] = indices[axis], group.extent, None
             group = replace(group, dim=indices[axis].name)
         words = word(replaced(value, {access: replace(access, subscripts=tuple(indices))}), group, adjacent, flip)
-        copies.append(self.temporaries.copy(self.a, f"{access.tensor}_groups", words, axes))
-        return replace(access, tensor=copies[-1].tensor, dtype=self.a.value.dtype)
+        order = sorted(range(len(axes)), key=lambda number: self.innermost and group.dim != "" and number == axis)
+        copies.append(self.temporaries.copy(self.a, f"{access.tensor}_groups", words, [axes[number] for number in order]))
+        subscripts = tuple(access.subscripts[number] for number in order)
+        return replace(access, tensor=copies[-1].tensor, subscripts=subscripts, dtype=self.a.value.dtype)
 
 
 def _moves_one_axis(access: Access, dim: str) -> bool:

@@ -9,21 +9,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tcjit.grammar.ast import Call
 from tcjit.mapping.machine import LINE, Core
-from tcjit.mapping.nest.cost import EDGE, UNHIDDEN_LINES, UNHIDDEN_LOADS, Estimate, Shape, TileCosts
+from tcjit.mapping.nest.cost import CROWDED_USES, EDGE, UNHIDDEN_LINES, UNHIDDEN_LOADS, Estimate, Shape, TileCosts
+from tcjit.mapping.nest.nest import Leaf
+from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.statement import FlatStatement
-from tcjit.mapping.nest.vector_forms import is_dot_product
+from tcjit.mapping.nest.vector_forms import ADJACENT, DOT_PRODUCTS, is_dot_product
 
 ROWS = 16  # of a register
 DEPTH = 16  # words in a row: terms that one instruction sums, of each word all
 REGISTERS = 8
-TYPES = {("dot2", "float32"): "bfloat16", ("dot4", "int32"): "int8"}  # of the elements, by function and type of the sums
 SIZES = (1, 2, 3)  # registers along the rows, and along the lanes
+
+
+def elements(body: Call) -> str:
+    """The type of the elements of which a dot product's words are made, bytes of both kinds by the name of one."""
+    if body.dtype == "float32":
+        return "bfloat16"
+    return "int8" if body.function != DOT_PRODUCTS[2] else "int16"
+
+
+def has_rows_of_words(operand: Operand, dim: str) -> bool:
+    """Whether the words of an operand are neighbours along a dimension as memory has them, so that a row of a register can be loaded."""
+    if not isinstance(operand.value, Call) or operand.value.function != ADJACENT:
+        return False
+    return all(flat.stride(dim) == len(operand.flats) and not flat.runtime for flat in operand.flats)
+
+
+def is_direct(operand: Operand, leaf: Leaf) -> bool:
+    """Whether a tile loads an operand that is made of several elements."""
+    return leaf.depth is not None and leaf.lane not in operand.dims and has_rows_of_words(operand, leaf.depth[0])
 
 
 def is_summed(s: FlatStatement, core: Core) -> bool:
     """Whether the core has a matrix unit for the terms of a statement, none of which a condition leaves out."""
-    if not is_dot_product(s.body) or TYPES.get((s.body.function, s.body.dtype)) not in core.matrix_types:
+    if not is_dot_product(s.body) or elements(s.body) not in core.matrix_types:
         return False
     conditional = frozenset[str]().union(*s.joint_conditions) & set(s.terms)
     return s.operator == "+=" and core.lanes == ROWS and not (conditional or s.dynamic) and len(s.domain.get_basic_sets()) == 1
@@ -56,9 +77,16 @@ def estimate_matrix(costs: TileCosts, shape: Shape) -> Estimate | None:
     tiles = costs.results // extent[shape.lane] * -(-extent[shape.lane] // width)
     tiles = tiles // extent[shape.row] * -(-extent[shape.row] // shape.rows)
     staged, copied = [], 0.0
-    for number, (use, along) in enumerate(zip(costs.uses, (shape.depth, shape.lane), strict=True)):
-        rows = use.operand.single is not None and use.operand.stride(along) == 1
-        if not rows or use.is_staged(shape.row, shape.rows, vectors):
+    for number, (use, dim) in enumerate(zip(costs.uses, (shape.depth, shape.lane), strict=True)):
+        if dim == shape.depth and has_rows_of_words(use.operand, dim):
+            fits = extent[shape.row] >= shape.rows  # the last tile overlaps the one before
+            conflicts = use.operand.stride(shape.row) * use.bytes // len(use.operand.flats) % core.page == 0 and use.results >= CROWDED_USES
+            as_it_is = fits and not (conflicts and use.copyable)
+        else:
+            fits = extent[shape.lane] >= width or dim == shape.depth
+            in_rows = use.operand.single is not None and use.operand.stride(dim) == 1
+            as_it_is = in_rows and fits and not use.is_staged(shape.row, shape.rows, vectors)
+        if not as_it_is:
             if not use.copyable:
                 return None
             staged.append(number)
@@ -67,6 +95,7 @@ def estimate_matrix(costs: TileCosts, shape: Shape) -> Estimate | None:
     step = max(lines * vectors * core.matrix_multiply, loads) + UNHIDDEN_LOADS * loads
     lane_panel, row_panel = (DEPTH * steps * size * core.element for size in (width, shape.rows))
     streamed = costs.streamed(lane_panel, row_panel) / LINE * core.l2_line * UNHIDDEN_LINES
-    edge = shape.accumulators * (EDGE + 2 * core.load) + core.branch  # sums go through memory into vectors
+    scattered = costs.scatter(shape) if costs.s.write.stride(shape.lane) != 1 else 0.0
+    edge = shape.accumulators * (EDGE + 2 * core.load + scattered) + core.branch  # sums go through memory into vectors
     cycles = tiles * (steps * step + edge + streamed) + copied
     return Estimate(cycles, False, frozenset(staged), lane_panel, row_panel)

@@ -22,7 +22,7 @@ from tcjit.mapping.nest.operands import Operand, operands
 from tcjit.mapping.nest.prefetch import prefetches
 from tcjit.mapping.nest.statement import DIM, FlatStatement
 from tcjit.mapping.nest.traffic import Traffic
-from tcjit.mapping.nest.vector_forms import has_vector_form
+from tcjit.mapping.nest.vector_forms import MATRIX_PRODUCTS, has_vector_form
 
 VECTORS = (1, 2, 3, 4, 6, 8, 12, 16)
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
@@ -154,7 +154,8 @@ def _choices(
             continue
         for first in range(len(longest) + 1):
             costs = TileCosts(s, lane, longest[first:], found, body, core, iterations, once, kept)
-            for shape in (*_shapes(costs, register_tile), *matrix_shapes(costs)):
+            vectors = () if getattr(s.body, "function", "") in MATRIX_PRODUCTS else _shapes(costs, register_tile)
+            for shape in (*vectors, *matrix_shapes(costs)):
                 if leaf is not None and not _is_like(shape, leaf):
                     continue
                 if shape.depth and register_tile and register_tile != (shape.rows, shape.vectors):

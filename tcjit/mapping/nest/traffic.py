@@ -58,9 +58,10 @@ class Traffic:
 
     def __init__(self, s: FlatStatement, nest: Nest, found: Sequence[Operand], staged: Collection[int], element: int) -> None:
         self.moved = [
-            Moved(flat.form, DTYPES[operand.value.dtype].bytes if number not in staged else element, number in staged)
+            Moved(flat.form, element if number in staged else DTYPES[operand.value.dtype].bytes // parts, number in staged)
             for number, operand in enumerate(found)
-            for flat in (operand.flats if number not in staged else operand.flats[:1])
+            for parts in (1 if operand.single or number in staged else len(operand.flats),)  # of a word that is loaded as it is
+            for flat in (operand.flats[:1] if number in staged or parts > 1 else operand.flats)
         ]
         self.moved.append(Moved(s.write.form, element, False, result=True))
         self.loops, self.terms = nest.loops, s.terms

@@ -9,6 +9,9 @@ from tcjit.grammar.walk import children
 
 # by the number of terms in 32 bits: functions of two words, the sum of the products of int16, or of uint8 by int8
 DOT_PRODUCTS = {2: "dot2", 4: "dot4"}
+# the same of bytes of which both have a sign, or none, as a matrix unit takes them
+SIGNED_PRODUCTS, UNSIGNED_PRODUCTS = "dot4_signed", "dot4_unsigned"
+MATRIX_PRODUCTS = (SIGNED_PRODUCTS, UNSIGNED_PRODUCTS)
 # functions of integers, the first in the lowest bits; of two bfloat16 PACK and ADJACENT give the bits of a float32
 PACK = "pack"  # the low halves of two, or the low bytes of four
 ADJACENT = "adjacent"  # the same of elements that follow one another in memory: one load
@@ -24,7 +27,7 @@ INTEGER_FUNCTIONS = ("min", "max")
 
 def is_dot_product(body: Expr) -> TypeGuard[Call]:
     """Whether a body is one of words, which are computed when they are copied."""
-    return isinstance(body, Call) and body.function in DOT_PRODUCTS.values()
+    return isinstance(body, Call) and body.function in (*DOT_PRODUCTS.values(), *MATRIX_PRODUCTS)
 
 
 def is_converted(body: Expr) -> TypeGuard[Cast]:

@@ -36,6 +36,7 @@ from tcjit.mapping.strides import affine_form
 # uses of each padded element that pay for computing it ahead: where conditions only cost time, and where they keep a sum from nests
 WORTH_PADDING = 8
 WORTH_NEST = 2
+HALF_TYPES = ("float16", "bfloat16")
 
 Copy = tuple[str, tuple[int, ...]]  # its name, and the axes of what is read, outermost first
 Multiple = tuple[frozenset[tuple[str, int]], int, int]  # a linear form, its constant, and a number that it is a multiple of
@@ -55,7 +56,8 @@ def pad_operands(before: Assignments, machine: Machine | None) -> Assignments:
         if on_gpu:
             padded = [p for p in padded if not p.conditions]
         plain = replaced(value, {p.select: p.read_of({}) for p in padded})
-        narrow = is_plain_product(plain) if on_gpu else is_narrow_product(plain)
+        halves = any(access.dtype in HALF_TYPES for access in walk(plain) if isinstance(access, Access))
+        narrow = is_plain_product(plain) if on_gpu or halves else is_narrow_product(plain)
         if not padded or not (is_product(plain if on_gpu else without_conditions(plain)[0]) or narrow):
             return [a]
         if on_gpu and product_sides(replace(a, value=plain)) is None:

@@ -24,7 +24,7 @@ from tcjit.mapping.nest.affine_statement import affine_statement, with_epilogue
 from tcjit.mapping.nest.convert_operands import Orders, conversions, convert_operands
 from tcjit.mapping.nest.epilogue import Epilogue, epilogue_of
 from tcjit.mapping.nest.form_dot_products import DotProducts, form_dot_products
-from tcjit.mapping.nest.matrix_unit import DEPTH
+from tcjit.mapping.nest.matrix_unit import DEPTH, is_direct
 from tcjit.mapping.nest.merge_dims import drop_unit_dims, merge, mergeable, shift_dims
 from tcjit.mapping.nest.plan_nest import Plan, plan_nests
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
@@ -270,20 +270,23 @@ class _ReductionTiling:
     def dot_products(self, a: Assignment, temporaries: Temporaries, *, panels: bool = True) -> DotProducts:
         """The assignment over groups of terms, as many as a matrix unit takes at once where there is one; of halves, whose pairs have to be
         copied, where the model says that it pays."""
-        machine, cycles = self.setting.machine, {}
-        for multiple in (1, *([DEPTH] if machine.matrix_types else [])):
+        machine = self.setting.machine
+        form = partial(form_dot_products, a, temporaries, machine, panels=panels)
+        ways = [(1, False), *([(DEPTH, False), (DEPTH, True)] if machine.matrix_types else [])]
+        cycles: dict[tuple[int, bool], float] = {}
+        for multiple, innermost in ways:
             with temporaries.trial():
-                made = form_dot_products(a, temporaries, machine, panels=panels, multiple=multiple)
+                made = form(multiple=multiple, innermost=innermost)
                 if made.assignment is a:
                     return made
-                whole = a.value.dtype == "int32" and not machine.matrix_types
-                cycles[multiple] = 0.0 if whole else self.cycles(made.assignment, temporaries, {}) + sum(map(self.copying, made.copies))
-        best = min(cycles, key=cycles.__getitem__)
+                whole = a.value.dtype == "int32" and len(ways) == 1
+                cycles[multiple, innermost] = 0.0 if whole else self.cycles(made.assignment, temporaries, {}) + self.copying(made.copies)
+        best = min(cycles, key=lambda way: (cycles[way], -way[0]))  # a matrix unit takes bytes of any signs
         if a.value.dtype != "int32":
             plain = min(self.cycles(a, temporaries, choice) for choice in conversions(a, temporaries.tensors))
             if cycles[best] >= plain:
                 return DotProducts(a)
-        return form_dot_products(a, temporaries, machine, panels=panels, multiple=best)
+        return form(multiple=best[0], innermost=best[1])
 
     def cycles(self, a: Assignment, temporaries: Temporaries, choice: Orders) -> float:
         """Those of a reduction behind copies of some tensors."""
@@ -293,11 +296,11 @@ class _ReductionTiling:
                 plans = plan_nests(self.rewritten(given, Epilogue(), temporaries.tensors).statements, self.core, self.setting.plans)
             except MappingError:
                 return inf  # where no choice has a nest, the first one says why
-            return sum(plan.estimate.cycles for plan in plans) + sum(map(self.copying, copies))
+            return sum(plan.estimate.cycles for plan in plans) + self.copying(copies)
 
-    def copying(self, copy: Assignment) -> float:
-        """Cycles of a copy."""
-        return self.core.copy_cycles(copy.points, together=copy.subscripts == copy.reads[0].subscripts)
+    def copying(self, copies: Sequence[Assignment]) -> float:
+        """Cycles of copies."""
+        return sum(self.core.copy_cycles(copy.points, together=copy.subscripts == copy.reads[0].subscripts) for copy in copies)
 
     def transposed(
         self, a: Assignment, found: _Rewritten, plans: Sequence[Plan], temporaries: Temporaries
@@ -376,7 +379,7 @@ class _ReductionTiling:
 
     @staticmethod
     def refuse_plans(plans: Sequence[Plan]) -> None:
-        if any(operand.single is None for plan in plans for operand in plan.operands):
+        if any(operand.single is None and not is_direct(operand, plan.nest.leaf) for plan in plans for operand in plan.operands):
             raise MappingError("an operand is to be computed once, and cannot be")
 
 
