@@ -131,8 +131,10 @@ class MatrixTilePrinter(TilePrinter):
             for number, r, v in self.registers()
         ]
         sums = [(self.sum(r, v), f"{self.call('load')}(tc_c + {r * pitch + v * self.width})") for r, v in self.places]
+        self.sums_in_memory = ""
         if self.s.start == identity(self.s.operator, self.dtype):
             lines += [f"{total} = {value};" for total, value in sums]
+            self.sums_in_memory = "tc_c" if self.block is None and not self.tiled.tiles.result_checks else ""
         else:
             lines += [*super().start(), *(f"{total} = {self.combined(total, value)};" for total, value in sums)]
         return [*lines, *super().store()]

@@ -133,8 +133,10 @@ class TileEpilogue:
             return [line for e in self.tile.s.epilogue for line in braces(self.in_vectors(e))]
         leaf = self.tile.nest.leaf
         lanes = 1 if self.tile.over_terms else leaf.vectors * self.tile.width
-        lines = [f"{self.tile.element} tc_t[{len(self.tile.rows) * lanes}] __attribute__((aligned(64)));"]
-        for r in range(len(self.tile.rows)):
+        array = self.tile.sums_in_memory or "tc_t"
+        declared = f"{self.tile.element} tc_t[{len(self.tile.rows) * lanes}] __attribute__((aligned(64)));"
+        lines = [] if self.tile.sums_in_memory else [declared]
+        for r in range(len(self.tile.rows)) if lines else ():
             if self.tile.over_terms:
                 lines.append(f"tc_t[{r}] = {self.tile.total(r)};")
             else:
@@ -148,10 +150,10 @@ class TileEpilogue:
             count = "tc_n"
         where = {**row, **({} if self.tile.over_terms else {leaf.lane: "tc_l"})}
         if self.along_rows:
-            return [*lines, *self.by_lanes(where, lanes, (first, count), tests)]
+            return [*lines, *self.by_lanes(where, f"{array}[{lanes} * tc_r + tc_l]", (first, count), tests)]
         lines.append(f"for (int64_t tc_r = 0; tc_r < {len(self.tile.rows)}; ++tc_r) {self.tile.guard(tests)}{{")
         for e in self.tile.s.epilogue:
-            own = f"tc_t[{lanes} * tc_r + tc_l]"
+            own = f"{array}[{lanes} * tc_r + tc_l]"
             reads = [access for access, _ in guarded_accesses(e.value)]
             read = {access: self.element_at(e.reads[access], where) if access in e.reads else own for access in reads}
             target = self.element_at(e.write, where)
@@ -207,13 +209,13 @@ class TileEpilogue:
         ((row, _),) = leaf.rows
         return all(e.write.stride(row) == 1 and e.write.stride(leaf.lane) > 1 and not e.write.runtime for e in stores)
 
-    def by_lanes(self, where: Mapping[str, str], lanes: int, ends: tuple[str, str], tests: Sequence[str]) -> list[str]:
-        """The stores of all rows of one lane after the other, from an array of the accumulators with so many lanes."""
+    def by_lanes(self, where: Mapping[str, str], own: str, ends: tuple[str, str], tests: Sequence[str]) -> list[str]:
+        """The stores of all rows of one lane after the other; ``own``: the element of an array that has the accumulators."""
         first, count = ends
         lines = [f"for (int64_t tc_l = {first}; tc_l < {count}; ++tc_l) {{", "#pragma omp simd"]
         lines.append(f"  for (int64_t tc_r = 0; tc_r < {len(self.tile.rows)}; ++tc_r) {self.tile.guard(tests)}{{")
         for e in self.tile.s.epilogue:
-            own, reads = f"tc_t[{lanes} * tc_r + tc_l]", [access for access, _ in guarded_accesses(e.value)]
+            reads = [access for access, _ in guarded_accesses(e.value)]
             read = {access: self.element_at(e.reads[access], where) if access in e.reads else own for access in reads}
             lines.append(f"    {self.tile.pointwise(e, self.element_at(e.write, where), read)}")
         return [*lines, "  }", "}"]

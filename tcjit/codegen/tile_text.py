@@ -62,6 +62,7 @@ class TileText:
         rows = product(*(range(count) for _, count in leaf.rows))
         self.rows: list[Point] = [dict(zip((dim for dim, _ in leaf.rows), at, strict=True)) for at in rows]
         self.numbers: Iterator[int] = count()  # of the loads of the kind of tile at hand
+        self.sums_in_memory = ""  # an array that has the accumulators, row by row, when they are complete
 
     @property
     def places(self) -> list[tuple[int, int]]:
