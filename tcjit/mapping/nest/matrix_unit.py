@@ -77,13 +77,14 @@ def estimate_matrix(costs: TileCosts, shape: Shape) -> Estimate | None:
     tiles = costs.results // extent[shape.lane] * -(-extent[shape.lane] // width)
     tiles = tiles // extent[shape.row] * -(-extent[shape.row] // shape.rows)
     staged, copied = [], 0.0
-    for number, (use, dim) in enumerate(zip(costs.uses, (shape.depth, shape.lane), strict=True)):
+    # the dimension along a register's rows, and that along several registers, whose last tile overlaps the one before
+    along = (shape.depth, shape.row, shape.rows), (shape.lane, shape.lane, width)
+    for number, (use, (dim, outer, points)) in enumerate(zip(costs.uses, along, strict=True)):
+        fits = extent[outer] >= points
         if dim == shape.depth and has_rows_of_words(use.operand, dim):
-            fits = extent[shape.row] >= shape.rows  # the last tile overlaps the one before
             conflicts = use.operand.stride(shape.row) * use.bytes // len(use.operand.flats) % core.page == 0 and use.results >= CROWDED_USES
             as_it_is = fits and not (conflicts and use.copyable)
         else:
-            fits = extent[shape.lane] >= width or dim == shape.depth
             in_rows = use.operand.single is not None and use.operand.stride(dim) == 1
             as_it_is = in_rows and fits and not use.is_staged(shape.row, shape.rows, vectors)
         if not as_it_is:

@@ -57,7 +57,7 @@ class Strip:
             every = box, {**dynamic, self.outer: (number(0), divided(self.dynamic, self.block))}
             return [every, self._last(box, dynamic, number(0), modulo(self.dynamic, self.block))]
         parts: tuple[dict[str, tuple[int, int]], ...] = {self.outer: (0, whole)}, {self.outer: (whole, whole + 1), self.dim: (0, rest)}
-        return [(_limited(box, part), dynamic) for part in parts]
+        return [(_limited(box, part), dynamic) for part in parts[whole == 0 :]]
 
     def padding(self, box: Bounds, dynamic: DynamicRanges) -> list[tuple[Bounds, DynamicRanges]]:
         """The points of the last block beyond the extent."""
