@@ -7,14 +7,14 @@ again. Its rows and lanes are whole: operands are zero, or are not results' term
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tcjit.grammar.ast import Call
 from tcjit.mapping.machine import LINE, Core
 from tcjit.mapping.nest.cost import CROWDED_USES, EDGE, UNHIDDEN_LINES, UNHIDDEN_LOADS, Estimate, Shape, TileCosts
 from tcjit.mapping.nest.nest import Leaf
 from tcjit.mapping.nest.operands import Operand
-from tcjit.mapping.nest.statement import FlatStatement
+from tcjit.mapping.nest.statement import FlatAccess, FlatStatement
 from tcjit.mapping.nest.vector_forms import ADJACENT, DOT_PRODUCTS, is_dot_product
 
 ROWS = 16  # of a register
@@ -40,6 +40,12 @@ def has_rows_of_words(operand: Operand, dim: str) -> bool:
 def is_direct(operand: Operand, leaf: Leaf) -> bool:
     """Whether a tile loads an operand that is made of several elements."""
     return leaf.depth is not None and leaf.lane not in operand.dims and has_rows_of_words(operand, leaf.depth[0])
+
+
+def _has_room(flat: FlatAccess, extents: Mapping[str, int], dim: str, points: int) -> bool:
+    """Whether tiles of so many points of a dimension read elements that are there, beyond the extent too."""
+    furthest = flat.constant + sum(max(0, step) * (extents[name] - 1) for name, step in flat.form.items())
+    return not flat.runtime and furthest + flat.stride(dim) * (-extents[dim] % points) < flat.elements
 
 
 def is_summed(s: FlatStatement, core: Core) -> bool:
@@ -80,7 +86,7 @@ def estimate_matrix(costs: TileCosts, shape: Shape) -> Estimate | None:
     # the dimension along a register's rows, and that along several registers, whose last tile overlaps the one before
     along = (shape.depth, shape.row, shape.rows), (shape.lane, shape.lane, width)
     for number, (use, (dim, outer, points)) in enumerate(zip(costs.uses, along, strict=True)):
-        fits = extent[outer] >= points
+        fits = extent[outer] >= points or all(_has_room(flat, extent, outer, points) for flat in use.operand.flats)
         if dim == shape.depth and has_rows_of_words(use.operand, dim):
             conflicts = use.operand.stride(shape.row) * use.bytes // len(use.operand.flats) % core.page == 0 and use.results >= CROWDED_USES
             as_it_is = fits and not (conflicts and use.copyable)

@@ -116,10 +116,6 @@ class _NoNestError(MappingError):
     """Why a reduction has no nest, whatever follows it."""
 
 
-class _PartialTilesError(MappingError):
-    """A matrix unit computes whole tiles alone."""
-
-
 @dataclass(frozen=True)
 class _Rewritten:
     """The exact rewrites of an assignment: over its box, without conditions, in residue classes, and flat; ``complete``: the classes have
@@ -205,12 +201,16 @@ class _ReductionTiling:
         try:
             with temporaries.trial(keep=True):
                 return self.tiled_at_once(temporaries)
-        except _PartialTilesError:
+        except _NoNestError:
+            raise
+        except MappingError:
+            if not self.setting.machine.matrix_types:
+                raise
             machine = replace(self.setting.machine, matrix_types=frozenset())
             return replace(self, setting=replace(self.setting, machine=machine, plans={})).tiled_at_once(temporaries)
 
     def tiled_at_once(self, temporaries: Temporaries) -> list[Assignment]:
-        """The same; a _PartialTilesError where a matrix unit would have to leave points out."""
+        """The same; a MappingError where a matrix unit would have to leave points out."""
         self.refuse_others(temporaries.tensors)
         options, prove = self.setting.options, self.setting.prove
         undivided, strips = split_divisions(self.a)
@@ -253,7 +253,7 @@ class _ReductionTiling:
         for s, plan in zip(found.statements, plans, strict=True):
             tiles = tile(s, plan.nest, self.core.lanes)
             if plan.nest.leaf.depth and not tiles.partial.is_empty():
-                raise _PartialTilesError("partial tiles of a matrix unit")
+                raise MappingError("partial tiles of a matrix unit")
             if prove:
                 verify_tiles(s, tiles)
             one = TiledStatement(s, plan.nest, plan.operands, plan.body, tiles, self.core.lanes, plan.estimate.cycles)
