@@ -24,6 +24,7 @@ from tcjit.errors import CompileError, TCError
 from tcjit.mapping.machine import Costs
 from tcjit.runtime import host
 from tcjit.runtime.calibrate import costs_of_host, keep
+from tcjit.runtime.matrix_unit import matrix_types
 
 State = Literal["ok", "missing", "problem"]
 PATIENCE = 120.0  # seconds for one child process; a first `import torch` from a cold disk takes long
@@ -245,7 +246,8 @@ def processor() -> Finding:
     known = ("avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd", "asimdhp", "sve", "bf16")
     name = facts.get("model name", os.uname().machine)
     units = " ".join(f for f in known if f in flags) or "no vector unit known"
-    return Finding("Processor", "ok", f"{name}, {host.cores()} cores to use, {units}\n{constants()}")
+    kept = "the system keeps the matrix unit from this process\n" if "amx_bf16" in flags and not matrix_types() else ""
+    return Finding("Processor", "ok", f"{name}, {host.cores()} cores to use, {units}\n{kept}{constants()}")
 
 
 def constants() -> str:

@@ -183,7 +183,7 @@ class Options:
             self._require(name, type(number) is int and 0 <= number <= most, f"a whole number from 0 to {most}")
         for name in ("parallel", "private_buffers", "pack", "shared"):
             self._require(name, type(getattr(self, name)) is bool, "True or False")
-        for name, most in (("threads", 1024), ("registers", 16), ("register_tile", 32)):
+        for name, most in (("threads", 1024), ("registers", 16), ("register_tile", 64)):
             pair = getattr(self, name)
             fits = isinstance(pair, tuple) and len(pair) in (0, 2) and all(type(n) is int and 1 <= n <= most for n in pair)
             self._require(name, fits, f"empty or two whole numbers from 1 to {most}")

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tcjit.mapping.machine import Costs
 from tcjit.runtime import host
+from tcjit.runtime.matrix_unit import matrix_types
 
 RUNS = 5  # of each measurement at least
 LEAST = 0.02  # seconds of one run
@@ -74,6 +75,18 @@ int64_t tc_chains(int64_t count, void *memory, int64_t bytes, int threads) {
   for (int k = 0; k < 12; k++) all += x[k][0];
   return all != 0;
 }
+
+#if defined(__AMX_TILE__) && defined(__AMX_BF16__)
+#define PRODUCT(c) __asm__ volatile("tdpbf16ps %tmm7, %tmm6, %tmm" #c)
+int64_t tc_products(int64_t count, void *memory, int64_t bytes, int threads) {
+  struct { uint8_t palette, start, none[14]; uint16_t bytes[16]; uint8_t rows[16]; } layout = {1};
+  for (int k = 0; k < 8; k++) layout.bytes[k] = 64, layout.rows[k] = 16;
+  __asm__ volatile("ldtilecfg %0" : : "m"(layout));
+  for (int64_t i = 0; i < count; i += 4) { PRODUCT(0); PRODUCT(1); PRODUCT(2); PRODUCT(3); }
+  __asm__ volatile("tilerelease");
+  return 0;
+}
+#endif
 
 static inline float sum(const float *p, int64_t n) {
   vector s[8], all = {0};
@@ -234,6 +247,7 @@ def calibrate() -> Costs:
         values = {"frequency": 1 / cycle}
         values["fma_latency"] = seconds("chain") / cycle
         values["fma_rate"] = cycle / seconds("chains")
+        values["matrix_multiply"] = seconds("products") / cycle if matrix_types() else Costs.matrix_multiply
         values["vector_load"] = width * seconds("reads", near // 2 & -4096) / cycle
         for level, size in (("l2_load", own // 2), ("l3_load", last)):
             values[level] = cycle / seconds("reads", size & -4096)
