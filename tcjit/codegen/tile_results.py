@@ -133,7 +133,7 @@ class TileEpilogue:
             return [line for e in self.tile.s.epilogue for line in braces(self.in_vectors(e))]
         leaf = self.tile.nest.leaf
         lanes = 1 if self.tile.over_terms else leaf.vectors * self.tile.width
-        array = self.tile.sums_in_memory or "tc_t"
+        complete = self.tile.sums_in_memory or "tc_t"
         declared = f"{self.tile.element} tc_t[{len(self.tile.rows) * lanes}] __attribute__((aligned(64)));"
         lines = [] if self.tile.sums_in_memory else [declared]
         for r in range(len(self.tile.rows)) if lines else ():
@@ -150,10 +150,10 @@ class TileEpilogue:
             count = "tc_n"
         where = {**row, **({} if self.tile.over_terms else {leaf.lane: "tc_l"})}
         if self.along_rows:
-            return [*lines, *self.by_lanes(where, f"{array}[{lanes} * tc_r + tc_l]", (first, count), tests)]
+            return [*lines, *self.by_lanes(where, f"{complete}[{lanes} * tc_r + tc_l]", (first, count), tests)]
         lines.append(f"for (int64_t tc_r = 0; tc_r < {len(self.tile.rows)}; ++tc_r) {self.tile.guard(tests)}{{")
         for e in self.tile.s.epilogue:
-            own = f"{array}[{lanes} * tc_r + tc_l]"
+            own = f"{complete}[{lanes} * tc_r + tc_l]"
             reads = [access for access, _ in guarded_accesses(e.value)]
             read = {access: self.element_at(e.reads[access], where) if access in e.reads else own for access in reads}
             target = self.element_at(e.write, where)

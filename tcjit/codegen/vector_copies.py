@@ -230,7 +230,7 @@ def write_transposed(emitter: Emitter, rows: For) -> bool:
     with emitter.indented("{") if copy.inside else nullcontext():
         tests, whole = _write_ends(emitter, lanes, copy.inside) if copy.inside else [], lanes
         if copy.inside:
-            whole = replace(lanes, lower=Linear.of("tc_first"), upper=Linear.of("tc_last"))
+            whole = replace(lanes, lower=Linear.of("tc_inner_first"), upper=Linear.of("tc_inner_last"))
         if whole.trips is None:
             tests.append(f"{emitter.index(whole.upper)} - {emitter.index(whole.lower)} >= {copy.lanes - 1}")
         with emitter.when(tests):
@@ -258,8 +258,8 @@ def _write_ends(emitter: Emitter, lanes: For, inside: tuple[Linear, ...]) -> lis
         else:
             last.append(emitter.index(rest))
     least, greatest = emitter.printer.helper("tc_max_index"), emitter.printer.helper("tc_min_index")
-    emitter.line(f"const int64_t tc_first = {reduce(lambda a, b: f'{least}({a}, {b})', first)};")
-    emitter.line(f"const int64_t tc_last = {reduce(lambda a, b: f'{greatest}({a}, {b})', last)};")
+    emitter.line(f"const int64_t tc_inner_first = {reduce(lambda a, b: f'{least}({a}, {b})', first)};")
+    emitter.line(f"const int64_t tc_inner_last = {reduce(lambda a, b: f'{greatest}({a}, {b})', last)};")
     return tests
 
 
@@ -283,9 +283,9 @@ def write_padded(emitter: Emitter, loop: For) -> bool:
     with emitter.indented("{"):
         tests = _write_ends(emitter, loop, inside)
         lower = emitter.index(loop.lower)
-        last = f"tc_last - ({lower})"
+        last = f"tc_inner_last - ({lower})"
         last = f"{' && '.join(tests)} ? {last} : -1" if tests else last
-        emitter.write(f"tc_copy_padded({places}, tc_first - ({lower}), {last}, {loop.trips});", stores=True)
+        emitter.write(f"tc_copy_padded({places}, tc_inner_first - ({lower}), {last}, {loop.trips});", stores=True)
     return True
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 
 import pytest
+import torch
 from support.mapping import AVX512
 from support.nests import Shapes, tiled
 
+import tcjit
 from tcjit.codegen.tile_printer import TilePrinter
 from tcjit.codegen.tile_text import Names
 from tcjit.grammar.ast import Const
@@ -318,3 +320,12 @@ def test_neighbours_in_rows_are_stored_together() -> None:
         assert store.count("tc_scatter_f") == len(p.rows) % together * p.nest.leaf.vectors
     edges = text_of(printer(text.format("float", 13), {"X": (2, 5, 15, 40)}), "store")
     assert "tc_until_f32x16(" in edges and edges.count("else") == edges.count("tc_scatter_rows_")
+
+
+def test_an_epilogue_of_several_results_keeps_the_sums_apart() -> None:
+    """Those whose rows are neighbours wait in arrays of their own for their store; what follows reads the sums."""
+    text = "def f(float(M,K) A, float(K,N) B) -> (P, Q) { C(m,n) +=! A(m,k) * B(k,n)  P(n,m) = tanh(C(m,n))  Q(n,m) = exp(C(m,n)) }"
+    a, b = (torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in ((48, 20), (20, 64)))
+    p, q = tcjit.define(text).f(a, b)
+    torch.testing.assert_close(p, torch.tanh(a @ b).t(), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(q, torch.exp(a @ b).t(), atol=1e-5, rtol=1e-4)

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import tcjit
+from tcjit.jit.targets import cpu
 from tcjit.jit.targets.cpu import machine_of
 from tcjit.runtime import host
 
@@ -20,6 +21,12 @@ WAYS = machine_of(host.compiler()).dot_ways
 Reference = Callable[..., Any]
 WIDE = np.int64
 INSIDE = "h + i >= 1 && h + i <= H"
+
+
+@pytest.fixture(autouse=True)
+def _vectors_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A matrix unit has tests of its own."""
+    monkeypatch.setattr(cpu, "matrix_types", frozenset)
 
 
 def product(x: Any, y: Any) -> Any:

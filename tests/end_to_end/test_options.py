@@ -212,7 +212,7 @@ def test_the_sample_draws_every_field(kind: str, target: str) -> None:
         {"vector_width": 4.0},
         {"register_tile": (4,)},
         {"register_tile": (4, 0)},
-        {"register_tile": (33, 1)},
+        {"register_tile": (65, 1)},
         {"register_tile": 4},
         {"reduction_chunks": -1},
         {"reduction_chunks": 4097},

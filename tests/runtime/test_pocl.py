@@ -99,7 +99,8 @@ REAL = """
 import numpy as np, pyopencl as cl
 from tcjit.runtime import pocl
 device = next(d for p in cl.get_platforms() if p.name.strip() == pocl.PLATFORM for d in p.get_devices())
-where, _, name = device.version.partition("-")[2].rpartition("-")
+parts = device.version.partition("-")[2].split("-")
+where, name = "-".join(parts[:4]), "-".join(parts[4:])  # names as icelake-client have a dash, too
 context = cl.Context([device])
 queue = cl.CommandQueue(context)
 
