@@ -46,7 +46,7 @@ from tcjit.mapping.passes.overlap_tiles import overlap_tiles
 from tcjit.mapping.passes.pack_operands import pack_operands
 from tcjit.mapping.passes.pad_operands import pad_operands
 from tcjit.mapping.passes.pad_tiles import pad_tiles
-from tcjit.mapping.passes.parallelise import parallelise, worth_threads
+from tcjit.mapping.passes.parallelise import parallelise, worth_region
 from tcjit.mapping.passes.promote_to_registers import promote_to_registers
 from tcjit.mapping.passes.promote_to_shared import promote_to_shared
 from tcjit.mapping.passes.rematerialise import rematerialise
@@ -272,7 +272,8 @@ class _CpuMapping:
             part = _part(self.scop, tuple(group))
             if kind == "nest":
                 tiled = [one for s in part.statements for one in s.tiled]
-                made = [tile_tree(one, part.ctx, parallel=options.parallel and worth_threads(one.cycles)) for one in tiled]
+                worth = [options.parallel and worth_region(one.cycles, self.machine.costs) for one in tiled]
+                made = [tile_tree(one, part.ctx, parallel=shared) for one, shared in zip(tiled, worth, strict=True)]
             elif kind == "scan":
                 made = [self.alone(s, schedule_scan, options, self.counter) for s in part.statements]
             elif kind == "scatter":

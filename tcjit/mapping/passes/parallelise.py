@@ -6,6 +6,7 @@ import islpy as isl
 
 from tcjit.grammar.ast import Call
 from tcjit.grammar.walk import walk
+from tcjit.mapping.machine import Costs
 from tcjit.mapping.marks import Parallel, TileLoops
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Scop, ScopStatement
@@ -13,6 +14,12 @@ from tcjit.mapping.tree import insert_mark, mark_of, rewrite, statements_below
 
 # statement instances below which one thread is done before a second one has started (a parallel region costs 2-5 us)
 WORTH_THREADS = 1 << 15
+REGIONS = 2.5  # times the cycles of a parallel region: two threads gain at 2
+
+
+def worth_region(cycles: float, costs: Costs) -> bool:
+    """Whether work of so many cycles pays for threads: two save half of it, and more than they take to start and end."""
+    return cycles >= REGIONS * costs.parallel_region * costs.frequency
 
 
 def worth_threads(instances: float) -> bool:
