@@ -103,7 +103,8 @@ class Mapped:
 
     @property
     def reductions(self) -> tuple[str, ...]:
-        """How a CPU computes each reduction: its nest, or why it has none; and which statements share their outer loops."""
+        """How a CPU computes each reduction: its nest, or why it has none; and which statements share their outer loops. On a GPU those
+        whose conditions stay in their loops, and why."""
         shared: dict[int, list[ScopStatement]] = {}
         for s in self.scop.statements:
             if s.outer is not None:

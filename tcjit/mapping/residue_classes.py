@@ -8,6 +8,7 @@ from functools import reduce
 from itertools import product
 from math import prod
 
+from tcjit.errors import MappingError
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.arithmetic import index, total
 from tcjit.grammar.ast import Expr
@@ -30,15 +31,18 @@ class ResidueClass:
 
 
 def residue_classes(a: Assignment, values: Mapping[str, int]) -> list[ResidueClass]:
-    """Those of a reduction, each result in one of them; none where there is no modulus, or where a result has terms in several."""
+    """Those of a reduction, each result in one of them; none where there is no modulus, or where a result has terms in several. A
+    MappingError where there are too many."""
     conditions, _ = guarded_term(a.value, a.operator, values)
     if a.operator == "=" or not a.reduction or not conditions or a.dynamic or a.empty or a.constraints or a.outer:
         return []
     facts = [f"{lower} <= {isl_name(name)} < {upper}" for name, lower, upper in a.bounds]
     domain = points(context(), map(isl_name, a.dims), [*facts, *(text for text, _ in conditions)])
     counts = moduli(domain, a.dims)
-    if not 1 < prod(counts.values()) <= MAX_RESIDUES:
+    if prod(counts.values()) == 1:
         return []
+    if prod(counts.values()) > MAX_RESIDUES:
+        raise MappingError(f"{prod(counts.values())} combinations of residues: more than {MAX_RESIDUES}")
     found: dict[tuple[int, ...], ResidueClass] = {}
     results = [name for name, _, _ in a.results if name in counts]
     for residues in product(*(range(count) for count in counts.values())):
@@ -51,7 +55,9 @@ def residue_classes(a: Assignment, values: Mapping[str, int]) -> list[ResidueCla
             return []
         if not any(upper <= lower for name, lower, upper in one.bounds if name not in a.reduction) and (known is None or one.terms):
             found[key] = one
-    return list(found.values()) if len(found) <= MAX_CLASSES else []
+    if len(found) > MAX_CLASSES:
+        raise MappingError(f"{len(found)} residue classes: more than {MAX_CLASSES}")
+    return list(found.values())
 
 
 def _class(a: Assignment, counts: Mapping[str, int], residues: Mapping[str, int], *, terms: bool) -> ResidueClass:

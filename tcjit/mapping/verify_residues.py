@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tcjit.errors import MappingError
 from tcjit.grammar.affine import affine
 from tcjit.grammar.arithmetic import index
 from tcjit.grammar.ast import Access
@@ -21,10 +22,14 @@ def wrong_classes(of: Instances, before: Storages, after: Storages, old: Assignm
     target = before[old.tensor]
     neutral = identity(old.operator, target.dtype)
     left, results = of.instances(old), of.instances(results_of(old))
+    try:
+        classes = residue_classes(old, of.values)
+    except MappingError as error:
+        return error.what
     if old.start != neutral or old.operator == "=":
         return "the results do not start at the identity"
     rest = list(new)
-    for one in residue_classes(old, of.values):
+    for one in classes:
         sums, rest = rest[: int(one.terms)], rest[int(one.terms) :]
         if not rest:
             return "results without a class"

@@ -183,3 +183,14 @@ def test_shared_memory_leaves_room_for_what_combines_parts() -> None:
     for columns in (1000, 1990, 2000, 2040, 2048):
         launches = emit_gpu(mapped(text, {"X": (8, columns)}, device), CL, device, checked=True).launches
         assert max(launch.shared_bytes for launch in launches) <= 8192
+
+
+@pytest.mark.parametrize(("stride", "reason"), [(2, ""), (6, "residue classes: more than"), (7, "combinations of residues: more than")])
+def test_too_many_residue_classes_are_told(stride: int, reason: str) -> None:
+    """A sum keeps its conditions then, and says why."""
+    inside = f"y >= 0 && y < {stride}*H && y % {stride} == 0 && x >= 0 && x < {stride}*W && x % {stride} == 0"
+    text = f"""def f(float(N,C,H,W) X, float(C,F,K,L) G) -> (O) {{
+        O(n,f,h,w) +=! ({inside}) ? X(n,c,y/{stride},x/{stride}) * G(c,f,k,l) : 0.0
+            where h in 0:60, w in 0:60, y = h - k, x = w - l }}"""
+    made = map_gpu(program(text, {"X": (2, 4, 8, 8), "G": (4, 4, 1, 1) if stride == 6 else (4, 4, 3, 3)}), Options(), SM_90)
+    assert made.verified and reason in " ".join(made.reductions) and bool(made.reductions) == bool(reason)

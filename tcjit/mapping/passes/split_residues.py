@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import gcd
 
+from tcjit.errors import MappingError
 from tcjit.grammar.affine import affine, conjuncts, isl_name
 from tcjit.grammar.affine import condition as affine_condition
 from tcjit.grammar.arithmetic import index, total
@@ -27,12 +28,17 @@ from tcjit.mapping.strides import affine_form
 
 
 def split_residues(before: Assignments) -> Assignments:
-    """The program with sums in the place of those whose conditions take indices modulo a number."""
+    """The program with sums in the place of those whose conditions take indices modulo a number; one with too many residue classes has
+    the reason that its conditions stay."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if a.start != identity(a.operator, temporaries.tensors[a.tensor].dtype):
             return [a]
-        return [new for one in residue_classes(a, before.values) for new in _of_class(a, one, temporaries, before.values)] or [a]
+        try:
+            classes = residue_classes(a, before.values)
+        except MappingError as error:
+            return [replace(a, untiled=error.what)]
+        return [new for one in classes for new in _of_class(a, one, temporaries, before.values)] or [a]
 
     return rewrite(before, visit)
 
