@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -175,3 +176,25 @@ def test_one_thread_and_many(call: Callable[..., Any]) -> None:
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(results[0], other) for other in results)
+
+
+def test_beside_the_libraries_that_use_it_too() -> None:
+    """Calls take turns with PyTorch's, in several threads: each finds the unit configured for its own tiles."""
+    f, wrong = tcjit.define(product_of("nn", "bfloat16"))["f"], list[int]()
+    given = [drawn(((m, k), (k, n)), torch.bfloat16) for m, k, n in ((64, 64, 64), (100, 70, 90), (33, 129, 57), (17, 64, 40))]
+    cases = [(a, b, (a.double() @ b.double()).bfloat16()) for a, b in given]
+    for a, b, _ in cases:
+        f(a, b)
+
+    def calls(first: int) -> None:
+        for number in range(first, first + 200):
+            a, b, sums = cases[number * 7 % len(cases)]
+            if not torch.equal(a @ b if number % 3 == 0 else f(a, b), sums):
+                wrong.append(number)
+
+    threads = [Thread(target=calls, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
