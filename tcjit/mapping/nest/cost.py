@@ -7,7 +7,7 @@ BLIS (2016), with terms for windows, strides and streams.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import gcd, prod
@@ -230,13 +230,14 @@ class TileCosts:
         turns = (BESIDE if long and shape.rows >= STREAMS else IN_TURNS) if once else 0.0
         return max(cycles, moved, self.memory * (1 + turns + late))
 
-    def prefetched(self, shape: Shape, staged: Collection[int]) -> tuple[Prefetch, ...]:
+    def prefetched(self, shape: Shape, staged: Collection[int], loops: Sequence[str]) -> tuple[Prefetch, ...]:
         """Operands, by their number, whose rows come from beyond the second cache a few lines of each at a time, which the processor does
-        not foresee: those of the tile beside."""
+        not foresee: those of the next tile along the innermost of the ``loops`` over results that moves them."""
         if self.over_terms or shape.window:
             return ()
         parts = [number for number, use in enumerate(self.uses) if number not in staged and use.comes_in_parts(shape.vectors)]
-        return tuple(Prefetch(number, shape.lane) for number in parts)
+        moving = {number: [dim for dim in loops if dim in self.uses[number].operand.dims] for number in parts}
+        return tuple(Prefetch(number, dims[-1]) for number, dims in moving.items() if dims)
 
     def writes_apart(self, shape: Shape, row_panel: int) -> bool:
         """Whether results that the second cache does not hold lie on more pages than the TLB has, along the rows of one tile of lanes, and

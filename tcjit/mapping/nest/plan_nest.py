@@ -347,7 +347,8 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     leaf = Leaf(shape.lane, shape.vectors, shape.leaf_rows, shape.window, reload, (shape.depth, DEPTH) if shape.depth else None)
     nest = Nest(tuple(loops), leaf)
     if not shape.depth:
-        beside = costs.prefetched(shape, cost.staged)
+        several = [loop.dim for loop in loops if loop.dim in s.outputs and s.extent(loop.dim) > loop.block]
+        beside = costs.prefetched(shape, cost.staged, several)
         others = {*cost.staged, *(prefetch.operand for prefetch in beside)}
         nest = replace(nest, prefetch=(*beside, *prefetches(s, nest, found, others, core)))
     traffic = Traffic(s, nest, found, cost.staged, core.element)

@@ -50,3 +50,11 @@ def test_lines_of_a_step() -> None:
     assert lines_of_step(image, s, Leaf("f", 1, (("w", 12),), ("kw",)), 16, 4) == [0]
     assert lines_of_step(image, s, Leaf("f", 1, (("w", 12),), ("kh", "kw")), 16, 4) == [0, 16, 32], "three rows of fourteen, side by side"
     assert lines_of_step(image, s, Leaf("f", 1, (("h", 3),)), 16, 8) == [0, 14, 28]
+
+
+def test_the_next_tile_is_that_of_the_innermost_loop() -> None:
+    """Not the one beside, which is 64 tiles later where another loop over results stands inside."""
+    text = "def f(float(A,D) X, float(A,D,N) U) -> (O) { O(n,a) +=! X(a,d) * U(a,d,n) }"
+    nest = plan_nest(flat(text, {"X": (64, 88), "U": (64, 88, 2172)}), CORE).nest
+    loops = [loop.dim for loop in nest.loops if loop.dim in "na"]
+    assert [prefetch.dim for prefetch in nest.prefetch] == loops[-1:] == ["a"] and nest.leaf.lane == "n"
