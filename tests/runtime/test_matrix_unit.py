@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -55,3 +56,16 @@ def test_kernels_that_use_it_are_for_processes_that_may(monkeypatch: pytest.Monk
         names.append(cpu.Cpu().identity())
         assert names[-1] in cpu.identities()
     assert names[0] != names[1]
+
+
+@pytest.mark.parametrize(
+    ("version", "known"),
+    [("gcc version 12.2.0 (Debian 12.2.0-14+deb12u1)", True), ("gcc version 11.1.0", True), ("gcc version 10.2.1 20210110", False), ("cc", False)],
+)
+def test_compilers_that_do_not_know_it_get_no_text_for_it(version: str, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would compile the loops that stand in its place."""
+    types = frozenset({"bfloat16", "int8"})
+    monkeypatch.setattr(cpu, "matrix_types", lambda: types)
+    monkeypatch.setattr(host, "cpu_features", lambda: ABLE)
+    tool = replace(host.compiler(), version=version, flags=("-march=native", "-mprefer-vector-width=512"))
+    assert cpu.machine_of(tool).matrix_types == (types if known else frozenset())

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -131,8 +132,14 @@ def machine_of(tool: host.Compiler) -> Machine:
     ways = 4 if "avx512_vnni" in features else 2
     bfloat16_dots = "avx512_bf16" in features and tool.vector_bytes == 64 and "clang" not in tool.version
     shared = max(host.cache_bytes(3) or Machine.shared_bytes, own)
-    matrix = matrix_types() if bfloat16_dots else frozenset[str]()
+    matrix = matrix_types() if bfloat16_dots and _knows_matrix_unit(tool.version) else frozenset[str]()
     return Machine(tool.vector_bytes, 32 if many else 16, os.cpu_count() or 1, near, own, costs, ways, shared, bfloat16_dots, matrix)
+
+
+def _knows_matrix_unit(version: str) -> bool:
+    """Whether a compiler, by what it says of its version, tells a text of AMX for a processor that has it: gcc from 11 on."""
+    found = re.search(r"gcc version (\d+)", version)
+    return found is not None and int(found[1]) >= 11
 
 
 KINDS["cpu"] = lambda detail, device: single(detail, Cpu())
