@@ -26,6 +26,7 @@ from tcjit.mapping.assignment import Assignment, Assignments, DynamicRanges, Tem
 from tcjit.mapping.isl import context, points, sizes_in
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.narrow_factors import is_narrow_product, with_conditions_inside, without_conditions
+from tcjit.mapping.nest.vector_forms import NARROW
 from tcjit.mapping.passes.expand_operands import LONG
 from tcjit.mapping.plan_chunks import product_sides
 from tcjit.mapping.reduction import identity, is_plain_product, is_product
@@ -36,7 +37,6 @@ from tcjit.mapping.strides import affine_form
 # uses of each padded element that pay for computing it ahead: where conditions only cost time, and where they keep a sum from nests
 WORTH_PADDING = 8
 WORTH_NEST = 2
-HALF_TYPES = ("float16", "bfloat16")
 
 Copy = tuple[str, tuple[int, ...]]  # its name, and the axes of what is read, outermost first
 Multiple = tuple[frozenset[tuple[str, int]], int, int]  # a linear form, its constant, and a number that it is a multiple of
@@ -56,7 +56,7 @@ def pad_operands(before: Assignments, machine: Machine | None) -> Assignments:
         if on_gpu:
             padded = [p for p in padded if not p.conditions]
         plain = replaced(value, {p.select: p.read_of({}) for p in padded})
-        halves = any(access.dtype in HALF_TYPES for access in walk(plain) if isinstance(access, Access))
+        halves = any(access.dtype in NARROW["float32"] for access in walk(plain) if isinstance(access, Access))
         narrow = is_plain_product(plain) if on_gpu or halves else is_narrow_product(plain)
         if not padded or not (is_product(plain if on_gpu else without_conditions(plain)[0]) or narrow):
             return [a]

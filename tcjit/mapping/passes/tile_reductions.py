@@ -278,9 +278,11 @@ class _ReductionTiling:
             with temporaries.trial():
                 made = form(multiple=multiple, innermost=innermost)
                 if made.assignment is a:
-                    return made
+                    continue  # bytes as they are may need sums that conditions do not allow, where flipped ones need none
                 whole = a.value.dtype == "int32" and len(ways) == 1
                 cycles[multiple, innermost] = 0.0 if whole else self.cycles(made.assignment, temporaries, {}) + self.copying(made.copies)
+        if not cycles:
+            return DotProducts(a)
         best = min(cycles, key=lambda way: (cycles[way], -way[0]))  # a matrix unit takes bytes of any signs
         if a.value.dtype != "int32":
             plain = min(self.cycles(a, temporaries, choice) for choice in conversions(a, temporaries.tensors))

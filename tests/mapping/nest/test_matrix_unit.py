@@ -83,3 +83,10 @@ def test_conditions_on_terms_are_for_vectors() -> None:
     text = "def f(bfloat16(M,K) A, bfloat16(K,N) B) -> (O) { O(m,n) +=! k <= m ? float(A(m,k)) * float(B(k,n)) : 0.0 }"
     assert "matrix unit" not in reductions(text, {"A": (256, 256), "B": (256, 256)})[-1]
     assert "register tile" in reductions(text, {"A": (256, 256), "B": (256, 256)})[-1]
+
+
+def test_bytes_that_need_no_sums_with_their_signs_flipped() -> None:
+    """As they are they would need some, which the condition does not allow: they stay with vectors, in groups of four."""
+    text = "def f(uint8(M,K) X, uint8(K,N) Y) -> (O) { O(m,n) +=! (k <= m ? (int32(X(m,k)) - 128) * int32(Y(k,n)) : 0) }"
+    made = reductions(text.replace("k <= m", "m + n < 60"), {"X": (4, 64), "Y": (64, 64)})
+    assert made[-1].endswith(", dot4")
