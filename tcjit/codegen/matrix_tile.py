@@ -19,13 +19,20 @@ from tcjit.mapping.reduction import identity
 
 CONFIGURE = "tc_matrix_configure();"
 RELEASE = "tc_matrix_release();"
-# The system gives a process the registers when it asks; a compiler's header would cost more time than a kernel. The configuration: palette
-# 1, and for each of 8 registers 64 bytes in each of 16 rows.
+# The system gives a process the registers when it asks, which loading a kernel does; a compiler's header would cost more time than a kernel.
+# The configuration: palette 1, and for each of 8 registers 64 bytes in each of 16 rows.
 DECLARATIONS = (
     """#if defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AMX_INT8__)
 static const struct { uint8_t palette, start, none[14]; uint16_t bytes[16]; uint8_t rows[16]; } tc_matrix_layout = {
   1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}
 };
+#ifdef __linux__
+/* arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA): an exported library may be the first in its process that asks */
+static __attribute__((constructor)) void tc_matrix_request(void) {
+  long answer = 158;
+  __asm__ volatile("syscall" : "+a"(answer) : "D"(0x1023L), "S"(18L) : "rcx", "r11", "memory");
+}
+#endif
 static inline void tc_matrix_configure(void) { __asm__ volatile("ldtilecfg %0" : : "m"(tc_matrix_layout)); }
 static inline void tc_matrix_release(void) { __asm__ volatile("tilerelease"); }
 #define TC_MATRIX_ZERO(c) __asm__ volatile("tilezero %%tmm" #c : : : "memory")

@@ -5,8 +5,11 @@ Modules: codegen.matrix_tile mapping.nest.matrix_unit
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -198,3 +201,27 @@ def test_beside_the_libraries_that_use_it_too() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+ALONE = """
+import ctypes, sys
+function = ctypes.CDLL(sys.argv[1])[sys.argv[2]]
+one = 0x3F80  # the bits of 1 in bfloat16
+results, a, b = ((ctypes.c_uint16 * 4096)(*[value] * 4096) for value in (0, one, one))
+tensors = (ctypes.c_void_p * 3)(*map(ctypes.addressof, (results, a, b)))
+workspace = ctypes.create_string_buffer(int(sys.argv[3]) + 64)
+place = ctypes.c_void_p((ctypes.addressof(workspace) + 63) & -64)
+assert function(tensors, None, place, 2) == 0
+assert set(results) == {0x4280}, set(results)  # 64
+"""
+
+
+def test_a_library_alone_in_its_process_asks_the_system_itself(tmp_path: Path) -> None:
+    """As an exported one is, where nobody has imported tcjit."""
+    kernel = tcjit.define(product_of("nn", "bfloat16"))["f"].compile(*drawn(((64, 64), (64, 64)), torch.bfloat16))
+    assert any("matrix unit" in line for line in kernel.resources["reductions"])
+    path = tmp_path / "alone.so"
+    path.write_bytes(host.build(kernel.source, "tc_f"))
+    command = [sys.executable, "-c", ALONE, str(path), "tc_f", str(kernel.resources["workspace"])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
