@@ -19,7 +19,7 @@ from tcjit.mapping.reduction import identity
 
 CONFIGURE = "tc_matrix_configure();"
 RELEASE = "tc_matrix_release();"
-# The system gives a process the registers when it asks, which loading a kernel does; a compiler's header would cost more time than a kernel.
+# The system gives a process the registers when it asks, which loading a kernel does; a header would cost more time than a kernel.
 # The configuration: palette 1, and for each of 8 registers 64 bytes in each of 16 rows.
 DECLARATIONS = (
     """#if defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AMX_INT8__)
