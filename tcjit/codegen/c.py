@@ -19,6 +19,7 @@ from tcjit.codegen.memory import ALIGNMENT
 from tcjit.codegen.memory import symbol as kernel_symbol
 from tcjit.codegen.outline import outline
 from tcjit.codegen.profile import trips
+from tcjit.codegen.reads import repeated
 from tcjit.codegen.source import Source
 from tcjit.codegen.tile_printer import TilePrinter
 from tcjit.codegen.tile_text import Names
@@ -33,6 +34,7 @@ from tcjit.mapping.machine import Machine
 from tcjit.mapping.marks import Scan
 from tcjit.mapping.nest.statement import PointwiseStore
 from tcjit.mapping.nest.vector_forms import is_dot_product
+from tcjit.mapping.operations import divides_integers
 from tcjit.mapping.pipeline import Mapped
 
 # gcc's partial redundancy elimination makes branches of the choices in functions of functions, log(1 + exp(x)) for one, and its vectoriser
@@ -231,9 +233,12 @@ class CEmitter(LaneEmitter):
     def pointwise(self, store: PointwiseStore, target: str, places: Mapping[Access, str]) -> str:
         """A store in the epilogue of a tile, whose elements have these places."""
         self.places = places
-        text = self.printer.store(store.dtype, target, self.printer.value(store.value))
+        with self.bindings():
+            shared = [equal for equal in repeated(store.value) if not divides_integers(equal[0])]
+            bound = [self.printer.bind(equal, self.printer.value(equal[0])) for equal in shared]
+            text = self.printer.store(store.dtype, target, self.printer.value(store.value))
         self.places = {}
-        return text
+        return f"{{ {' '.join(bound)} {text} }}" if bound else text
 
     def declare(self, node: ir.Declare) -> None:
         with self.indented("{"), self.below(node.mark):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -111,7 +111,7 @@ class ExpressionPrinter:
         self._target = target
         self._compared = compared
         self._used: dict[str, None] = {}
-        self.bound: dict[int, str] = {}  # by id of a Call: the variable that holds its value already
+        self.bound: dict[int, str] = {}  # by id of a Call or a Select: the variable that holds its value already
         self.quotients: dict[int, tuple[str, tuple[str, ...]]] = {}  # by id of a division: the helper that takes the dividend, and more
 
     @property
@@ -204,8 +204,16 @@ class ExpressionPrinter:
         """An integer expression as int64_t, or as a decimal literal."""
         return self.value(expr) if expr.dtype == "int64" else self.convert(expr.dtype, "int64", self.value(expr))
 
+    def bind(self, equal: Sequence[Call | Select], value: Text) -> str:
+        """The declaration of a variable with a value that some calls or choices have: from here on it stands for them."""
+        name = f"tc_c{len(self.bound)}"
+        self.bound |= dict.fromkeys(map(id, equal), name)
+        return f"const {vtype(equal[0].dtype)} {name} = {value};"
+
     def value(self, expr: Expr) -> Text:
         """An expression; evaluating the text evaluates no more reads than the language does."""
+        if id(expr) in self.bound:
+            return atomic(self.bound[id(expr)])
         match expr:
             case Const():
                 return self._constant(expr.dtype, expr.value)
@@ -226,7 +234,7 @@ class ExpressionPrinter:
             case Select():
                 return self._select(expr)
             case Call():
-                return atomic(self.bound[id(expr)]) if id(expr) in self.bound else self._call(expr)
+                return self._call(expr)
         raise TypeError(f"{type(expr).__name__} is no typed expression")  # unreachable on what the checker builds
 
     def convert(self, source: str, target: str, value: str) -> Text:

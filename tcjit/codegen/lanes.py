@@ -209,7 +209,7 @@ class LaneEmitter(ReadEmitter):
             self.printer.helper("tc_float_to_half")
 
     def statement(self, run: Run) -> None:
-        with self.repeated_calls(run):
+        with self.repeated_values(run):
             self.one_statement(run)
 
     def one_statement(self, run: Run) -> None:

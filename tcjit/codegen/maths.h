@@ -26,9 +26,14 @@ TC_INLINE float tc_powers_in_f32(float x) {
   return (x * 0x1.715476p+0f + 0x1.8p+23f) - 0x1.8p+23f;
 }
 
-/* e^r - 1 where x = n ln 2 + r and |r| <= ln 2 / 2; ln 2 in two parts, the first with room to multiply exactly */
+/* x - n ln 2 in two parts, the first with room to multiply exactly */
+TC_INLINE float tc_exp_rest_f32(float x, float n) {
+  return (x - n * 0x1.62ep-1f) - n * 0x1.0bfbe8p-15f;
+}
+
+/* e^r - 1 where x = n ln 2 + r and |r| <= ln 2 / 2 */
 TC_INLINE float tc_expm1_rest_f32(float x, float n) {
-  float r = (x - n * 0x1.62ep-1f) - n * 0x1.0bfbe8p-15f;
+  float r = tc_exp_rest_f32(x, n);
   float p = 0x1.a032cp-13f;
   p = p * r + 0x1.6d71f8p-10f;
   p = p * r + 0x1.11118ap-7f;
@@ -38,13 +43,21 @@ TC_INLINE float tc_expm1_rest_f32(float x, float n) {
   return p * (r * r) + r;
 }
 
-/* scaled in two steps, so that overflow and denormal results round once */
+/* the bits of the sum that rounds to n end in those of n; half of n goes into the exponent, half of it into a product, so that overflow
+   and denormal results round once */
 TC_INLINE float tc_exp_f32(float x) {
-  float c = x > 90.0f ? 90.0f : x < -106.0f ? -106.0f : x;
-  float n = tc_powers_in_f32(c);
-  float p = tc_expm1_rest_f32(c, n);
-  int32_t whole = (int32_t)n, half = whole >> 1;
-  return (1.0f + p) * tc_power_of_two_f32(half) * tc_power_of_two_f32(whole - half);
+  float sum = x * 0x1.715476p+0f + 0x1.8p+23f;
+  float r = tc_exp_rest_f32(x, sum - 0x1.8p+23f);
+  float p = 0x1.6a235p-10f;
+  p = p * r + 0x1.123a6cp-7f;
+  p = p * r + 0x1.5558f4p-5f;
+  p = p * r + 0x1.55549p-3f;
+  p = p * r + 0x1.fffffcp-2f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  uint32_t whole = tc_bits_f32(sum) << 23, half = (uint32_t)((int32_t)whole >> 1) & 0xff800000u;
+  float value = tc_from_bits_f32(tc_bits_f32(p) + half) * tc_from_bits_f32(whole - half + 0x3f800000u);
+  return x > 90.0f ? INFINITY : x < -106.0f ? 0.0f : value;
 }
 
 /* 1 / (1 + e^-x), from e^-|x| so that the tail keeps its relative accuracy; of a choice gcc would evaluate e^ of both */

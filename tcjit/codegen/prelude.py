@@ -67,6 +67,28 @@ TC_INLINE void tc_finish_stores(void) {
 }
 """
 
+_QUOTIENTS = """
+/* a power of two that makes a divisor 1/2 to 1, or less than that if it is denormal, so that a quotient overflows no earlier */
+TC_INLINE float tc_scale_of_divisor_f32(float d) {
+  uint32_t exponent = tc_bits_f32(d) & 0x7f800000u;
+  return tc_from_bits_f32(exponent < 0x7e800000u ? 0x7e800000u - exponent : 0x00800000u);
+}
+
+/* a / d, with d times a power of two and the inverse of that: one step of Newton's from a product with the inverse, which rounds
+   correctly where the rest is a normal number (Markstein, IA-64 and Elementary Functions, 2000); of quotients below 2^-100 the last bit
+   may be another, of denormal ones the last two. Zeros and what is not finite have no rest. */
+TC_INLINE float tc_scaled_quotient_f32(float a, float d, float scaled, float inverse, float scale) {
+#if defined(__FMA__) || defined(__aarch64__)
+  (void)d;
+  float b = a * scale, near = b * inverse, rest = __builtin_fmaf(-near, scaled, b), value = __builtin_fmaf(rest, inverse, near);
+  return __builtin_fabsf(rest) > 0.0f && __builtin_fabsf(rest) < INFINITY ? value : near;
+#else
+  (void)scaled, (void)inverse, (void)scale;
+  return a / d;
+#endif
+}
+"""
+
 _PACKED = """
 #define TC_FLOAT_WORD(element) (*(const float __attribute__((aligned(1), may_alias)) *)&(element))
 
@@ -409,6 +431,8 @@ def _sources(dialect: Dialect) -> Iterator[str]:
         yield _narrowed(name, count, dialect)
     if isinstance(dialect, GpuDialect):
         yield from _gpu_sources(dialect)
+    else:
+        yield _QUOTIENTS
 
 
 def _gpu_sources(dialect: GpuDialect) -> Iterator[str]:

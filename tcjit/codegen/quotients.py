@@ -7,18 +7,19 @@ divides all of its values then, in a second copy of the loops that hardly ever r
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import frexp, prod
+from math import prod
 
 from tcjit.codegen import prelude
 from tcjit.codegen.expression import vtype
 from tcjit.codegen.gpu_emitter import GpuEmitter
 from tcjit.codegen.loops import For, If, MarkNode, Node, Run, runs
 from tcjit.codegen.loops import walk as all_below
-from tcjit.grammar.ast import Access, Binary, Const, Expr, Select
+from tcjit.grammar.ast import Access, Binary, Expr, Select
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children as operands
 from tcjit.grammar.walk import walk
 from tcjit.mapping.marks import Unroll, Vector
+from tcjit.mapping.operations import is_power_of_two
 from tcjit.mapping.scop import ScopStatement
 
 ENOUGH = 4  # quotients of a thread that are worth a second copy of their loops
@@ -107,7 +108,7 @@ def _divisions(value: Expr) -> Iterator[Binary]:
 
 def _invariant(emitter: GpuEmitter, divisor: Expr, run: Run, s: ScopStatement, moving: set[str]) -> bool:
     """Whether a divisor is the same in all loops, and no power of two, by which compilers multiply."""
-    if isinstance(divisor, Const) and (not divisor.value or frexp(divisor.value)[0] in (0.5, -0.5)):
+    if is_power_of_two(divisor):
         return False
     reads = [part for part in walk(divisor) if isinstance(part, Access)]
     integers = any(isinstance(part, Binary) and part.op in "/%" and vtype(part.dtype) not in ("float", "double") for part in walk(divisor))

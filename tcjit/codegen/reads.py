@@ -18,9 +18,11 @@ from tcjit.grammar.builtins import ONE_OPERATION
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names as names_in
 from tcjit.grammar.walk import children, walk
-from tcjit.mapping.operations import divides_integers
+from tcjit.mapping.operations import divides_integers, is_power_of_two
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
+
+MANY = 64  # iterations of a loop that are worth the inverse of what all of them divide by
 
 
 class ReadEmitter(Emitter):
@@ -71,11 +73,12 @@ class ReadEmitter(Emitter):
 
     @contextmanager
     def bindings(self) -> Iterator[None]:
-        """What is bound meanwhile, reads, results and calls, is forgotten behind it."""
-        hoisted, stored, bound = self.hoisted, self.stored, self.printer.bound
-        self.hoisted, self.stored, self.printer.bound = dict(hoisted), dict(stored), dict(bound)
+        """What is bound meanwhile, reads, results, calls and divisors, is forgotten behind it."""
+        printer = self.printer
+        hoisted, stored, bound, quotients = self.hoisted, self.stored, printer.bound, printer.quotients
+        self.hoisted, self.stored, printer.bound, printer.quotients = dict(hoisted), dict(stored), dict(bound), dict(quotients)
         yield
-        self.hoisted, self.stored, self.printer.bound = hoisted, stored, bound
+        self.hoisted, self.stored, printer.bound, printer.quotients = hoisted, stored, bound, quotients
 
     @contextmanager
     def invariants(self, loop: For) -> Iterator[None]:
@@ -112,6 +115,8 @@ class ReadEmitter(Emitter):
                     if id(access) in self.hoisted:
                         spoken |= {id(a) for sub in access.subscripts for a in walk(sub)}
             self.bind_calls(s.value, run, loop.variable)
+            if loop.trips is None or loop.trips >= MANY:
+                self.bind_divisors(s.value, run, loop.variable)
 
     def exists(self, access: Access, guards: Sequence[Guard], s: ScopStatement) -> bool:
         """Whether an element is there for all indices, as one that is read under conditions need not be: it is where, whatever the indices
@@ -132,24 +137,37 @@ class ReadEmitter(Emitter):
         """Bind the calls of an expression whose value is the same for all of a loop, and whose evaluation cannot fail."""
         if isinstance(expr, Call) and DTYPES[expr.dtype].kind == "float" and self.constant(expr, run, variable):
             if id(expr) not in self.printer.bound:
-                name = f"tc_c{len(self.printer.bound)}"
-                self.write(f"const {vtype(expr.dtype)} {name} = {self.value(expr, run)};")
-                self.printer.bound[id(expr)] = name
+                self.write(self.printer.bind([expr], self.value(expr, run)))
             return
         for child in children(expr):
             self.bind_calls(child, run, variable)
 
+    def bind_divisors(self, expr: Expr, run: Run, variable: str) -> None:
+        """Bind the inverses of what float32 are divided by all through a loop: a division takes several times as long as a product."""
+        for child in children(expr):
+            self.bind_divisors(child, run, variable)
+        if not (isinstance(expr, Binary) and expr.op == "/" and expr.dtype == "float32" and self.constant(expr.right, run, variable)):
+            return
+        if is_power_of_two(expr.right):
+            return
+        divisor, known = self.value(expr.right, run), self.printer.quotients
+        arguments = next((arguments for _, arguments in known.values() if arguments[0] == divisor), None)
+        if arguments is None:
+            scaled, inverse, scale = (f"tc_d{len(known)}_{part}" for part in ("scaled", "inverse", "scale"))
+            self.write(f"const float {scale} = {self.printer.helper('tc_scale_of_divisor_f32')}({divisor});")
+            self.write(f"const float {scaled} = {divisor} * {scale}, {inverse} = 1.0f / {scaled};")
+            arguments = divisor, scaled, inverse, scale
+        known[id(expr)] = "tc_scaled_quotient_f32", arguments
+
     @contextmanager
-    def repeated_calls(self, run: Run) -> Iterator[None]:
-        """Evaluate once the calls that a statement's value has several times, of which one is evaluated in any case: a C compiler cannot
-        see that they are the same behind the branches that its inliner makes of their choices."""
+    def repeated_values(self, run: Run) -> Iterator[None]:
+        """Evaluate once the calls and choices that a statement's value has several times, of which one is evaluated in any case: a C
+        compiler cannot see that they are the same behind the branches that it makes of them, and vectorises no branches with calls."""
         with self.bindings():
             with self.captured() as lines:
-                for calls in _repeated(self.mapped.scop.statement(run.statement).value):
-                    if not any(id(call) in self.printer.bound or self.may_flag(call, run) for call in calls):
-                        name = f"tc_c{len(self.printer.bound)}"
-                        self.write(f"const {vtype(calls[0].dtype)} {name} = {self.value(calls[0], run)};")
-                        self.printer.bound |= dict.fromkeys(map(id, calls), name)
+                for equal in repeated(self.mapped.scop.statement(run.statement).value):
+                    if not any(id(one) in self.printer.bound or self.may_flag(one, run) for one in equal):
+                        self.write(self.printer.bind(equal, self.value(equal[0], run)))
             with self.indented("{") if lines else nullcontext():
                 self.lines += lines
                 yield
@@ -202,11 +220,11 @@ class ReadEmitter(Emitter):
         return any(variable in run.index(dim).variables for dim in names_in(expr))
 
 
-def _repeated(value: Expr) -> list[list[Call]]:
-    """The calls of functions of floats of more than one operation that a value has several times, once under no condition; those inside
-    others first."""
-    found: dict[Call, list[Call]] = {}
-    always: set[Call] = set()
+def repeated(value: Expr) -> list[list[Call | Select]]:
+    """The choices and the calls of functions of more than one operation, of floats, that a value has several times, once under no
+    condition; those inside others first."""
+    found: dict[Call | Select, list[Call | Select]] = {}
+    always: set[Call | Select] = set()
 
     def visit(expr: Expr, certain: bool) -> None:
         first, *others = children(expr) or (None,)
@@ -215,10 +233,11 @@ def _repeated(value: Expr) -> list[list[Call]]:
             visit(first, certain)
         for child in others:
             visit(child, certain and not guarded)
-        if isinstance(expr, Call) and DTYPES[expr.dtype].kind == "float" and expr.function not in ONE_OPERATION:
+        several = isinstance(expr, Select) or (isinstance(expr, Call) and expr.function not in ONE_OPERATION)
+        if isinstance(expr, (Call, Select)) and several and DTYPES[expr.dtype].kind == "float":
             found.setdefault(expr, []).append(expr)
             if certain:
                 always.add(expr)
 
     visit(value, True)
-    return [calls for call, calls in found.items() if len(calls) > 1 and call in always]
+    return [equal for one, equal in found.items() if len(equal) > 1 and one in always]

@@ -285,7 +285,7 @@ class _Step:
         with emitter.looped(loop):
             for run, s in statements:
                 place, stored = f"{self.results[s.name][v]}[{LANE}]", self.row_pass.dtype(s.tensor)
-                with emitter.repeated_calls(run):
+                with emitter.repeated_values(run):
                     value = emitter.value(s.value, run)
                     if s.name in self.goes_on:
                         value = printer.combine(s.operator, s.value.dtype, f"{self.goes_on[s.name][v]}[{LANE}]", value)

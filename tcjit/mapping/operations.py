@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import frexp
 from typing import TypeGuard
 
 from tcjit.grammar.affine import is_gather
@@ -17,6 +18,11 @@ CALL, DIVISION = 20, 8  # operations that a call and a division take as long as
 def divides_integers(part: Expr) -> TypeGuard[Binary]:
     """Whether an operation is a quotient or remainder of integers, whose divisor may be zero."""
     return isinstance(part, Binary) and part.op in "/%" and DTYPES[part.dtype].kind != "float"
+
+
+def is_power_of_two(divisor: Expr) -> bool:
+    """Whether a divisor is a power of two, by whose inverse compilers multiply."""
+    return isinstance(divisor, Const) and frexp(divisor.value)[0] in (0.5, -0.5)
 
 
 def may_fail(value: Expr, *, gathers: bool = True) -> bool:

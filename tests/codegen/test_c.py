@@ -290,6 +290,27 @@ def test_functions_of_functions_are_spared_gcc_s_redundancy_elimination(value: s
     assert ('#pragma GCC optimize ("no-tree-pre")' in made) == nested
 
 
+CHOICE = "(X(i) <= 0.0 ? 0.0 : X(i) * 0.5)"
+
+
+@pytest.mark.parametrize("value", [f"{CHOICE} * tanh({CHOICE} > 9.0 ? {CHOICE} : log1p(exp({CHOICE})))", f"{CHOICE} + {CHOICE}"])
+def test_a_choice_that_stands_several_times_is_made_once(value: str) -> None:
+    """A compiler makes branches of each, and vectorises no call between them."""
+    made = source("def f(float(N) X) -> (Y) { Y(i) = " + value + " }", {"X": (1000,)}).text
+    assert len(re.findall(r"<= 0\.0f \?", made)) == 1 and re.search(r"const float tc_c0 = X\[.*\] <= 0\.0f \?", made)
+
+
+def test_a_choice_behind_conditions_alone_stays_behind_them() -> None:
+    made = source("def f(float(N) X) -> (Y) { Y(i) = X(i) > 1.0 ? " + f"{CHOICE} + {CHOICE}" + " : 0.0 }", {"X": (1000,)}).text
+    assert "tc_c0" not in made
+
+
+def test_the_epilogue_of_a_nest_makes_such_a_choice_once() -> None:
+    product = "C(m,n) +=! A(m,k) * B(k,n)  Y(m,n) = " + f"{CHOICE} * tanh(exp({CHOICE}))".replace("X(i)", "C(m,n)")
+    made = source("def f(float(M,K) A, float(K,N) B) -> (Y) { " + product + " }", {"A": (64, 64), "B": (64, 64)}).text
+    assert re.search(r"\{ const float tc_c0 = ", made)
+
+
 def test_calls_on_indices_outside_of_the_loop_come_before_it() -> None:
     made = kernel(source("def f(float(N,C) X) -> (Y) { Y(n, c) = X(n, c) + sqrt(n + 1.0) }", {"X": (64, 128)}))
     assert re.search(r"const float tc_c0 = sqrtf\(.*c0.*\);", made), made

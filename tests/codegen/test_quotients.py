@@ -11,11 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from support.gpu import run
 from support.mapping import SOFTMAX, program
 from support.rings.c import has_gcc_with_avx2
 from support.rings.cuda_host import COMPILER
 
+import tcjit
 from tcjit.codegen import prelude
 from tcjit.codegen.dialect import CUDA, OPENCL
 from tcjit.codegen.gpu_kernel import emit_gpu
@@ -145,3 +147,33 @@ def test_quotients_next_to_the_middle_of_two_floats(tmp_path: Path) -> None:
     tried = ctypes.c_long(0)
     assert library.wrong(1, 61, ctypes.byref(tried)) == 0
     assert tried.value > 500_000
+
+
+# ---------------------------------------------------------------- on a CPU
+
+ROWS_OF_A_CPU = "def rows(float(N) X, float(M) D) -> (Y) { Y(m,n) = X(n) / D(m) }"
+
+
+def test_a_loop_over_lanes_multiplies_by_the_inverse_of_its_divisor() -> None:
+    rows = tcjit.define(ROWS_OF_A_CPU, target="cpu").rows
+    made = rows.compile(torch.ones(1000), torch.ones(8)).source
+    assert made.count("tc_scaled_quotient_f32(X[") == made.count("1.0f / tc_d0_scaled") == 1
+    for text in (ROWS_OF_A_CPU.replace("D(m) }", "(D(m) + Z(n)) }").replace("(M) D", "(M) D, float(N) Z"), AVERAGE.replace("9.0", "8.0")):
+        function = tcjit.define(text, target="cpu")
+        given = [torch.ones(1000), torch.ones(8), torch.ones(1000)] if "Z" in text else [torch.ones(1000)]
+        (kernel,) = (getattr(function, name).compile(*given) for name in ("rows", "average") if hasattr(function, name))
+        assert "tc_scaled_quotient_f32" not in kernel.source
+
+
+def test_quotients_of_a_cpu_are_those_of_ieee_division() -> None:
+    """Bit for bit from 2^-100 on, within two units in the last place below; signs of zeros included."""
+    torch.manual_seed(0)
+    special = torch.from_numpy(SPECIAL)
+    x, d = (torch.cat([special, torch.randn(n) * torch.exp2(torch.randint(-126, 127, (n,)).float())]) for n in (4000, 400))
+    quotients, expected = tcjit.define(ROWS_OF_A_CPU, target="cpu").rows(x, d), x / d[:, None]
+    assert torch.equal(quotients.isnan(), expected.isnan())
+    assert torch.equal(quotients.signbit() & (quotients == 0), expected.signbit() & (quotients == 0))
+    bits, wanted = (one.view(torch.int32).long() for one in (quotients, expected))
+    apart = (bits - wanted).abs()[~expected.isnan()]
+    large = (expected.abs() >= 2.0**-100)[~expected.isnan()]
+    assert not apart[large].any() and apart.max() <= 2
