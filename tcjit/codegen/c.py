@@ -123,7 +123,7 @@ class CEmitter(LaneEmitter):
                     self.scalar(self.memory.names[name], dtype, position)
                 case "stride", name, int(axis):
                     self.write(f"const int64_t {self.memory.stride_name(scop.tensor(name), axis)} = numbers[{position}];")
-        if self.memory.slices:
+        if self.memory.slice_bytes:
             self.write(f"if (threads > {self.mapped.slots}) threads = {self.mapped.slots};")
         self.write("int64_t tc_flag = 0;")
 
@@ -241,21 +241,31 @@ class CEmitter(LaneEmitter):
         return f"{{ {' '.join(bound)} {text} }}" if bound else text
 
     def declare(self, node: ir.Declare) -> None:
+        large = [private for private in node.buffers if (private.mark, private.tensor) in self.memory.large]
         with self.indented("{"), self.below(node.mark):
+            if large:
+                self.slice()
             for private in node.buffers:
-                kind = ctype(self.mapped.scop.tensor(private.tensor).dtype, self.dialect)
-                self.array(f"{kind} {self.memory.private_name(private)}", private.elements, f" __attribute__((aligned({ALIGNMENT})))")
+                kind, name = ctype(self.mapped.scop.tensor(private.tensor).dtype, self.dialect), self.memory.private_name(private)
+                if private in large:
+                    self.line(f"{kind} *restrict {name} = ({kind} *)(tc_slice + {self.memory.large[private.mark, private.tensor]});")
+                else:
+                    self.array(f"{kind} {name}", private.elements, f" __attribute__((aligned({ALIGNMENT})))")
             self.block(node.body)
 
-    def slices(self, node: ir.DeclareSlices) -> None:
-        """Pointers from which the elements of one iteration are where they would be in the whole tensor."""
-        first, size = self.memory.first_slice, self.memory.slice_bytes
+    def slice(self) -> None:
+        """The part of the workspace that belongs to the thread at hand."""
         thread = "0"  # outside a team the number would be that of a team of the caller's
         if self.in_team:
             self.declarations[THREAD_NUMBER] = None
             thread = "TC_THREAD"
+        first, size = self.memory.first_slice, self.memory.slice_bytes
+        self.line(f"const intptr_t tc_slice = (intptr_t)workspace + {first} + (intptr_t){size} * {thread};")
+
+    def slices(self, node: ir.DeclareSlices) -> None:
+        """Pointers from which the elements of one iteration are where they would be in the whole tensor."""
         with self.indented("{"), self.below(node.mark):
-            self.line(f"const intptr_t tc_slice = (intptr_t)workspace + {first} + (intptr_t){size} * {thread};")
+            self.slice()
             for one, place in self.memory.slices_below(node.mark):
                 kind = ctype(self.mapped.scop.tensor(one.tensor).dtype, self.dialect)
                 shift = Linear.of(one.least - place // DTYPES[self.mapped.scop.tensor(one.tensor).dtype].bytes)

@@ -7,6 +7,7 @@ the tile marks that contract it, a private array folded modulo its size. With dy
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 
 from tcjit.codegen import prelude
@@ -19,6 +20,7 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear, Ranges, simplified
 from tcjit.grammar.polynomial import Polynomial, integer, number
 from tcjit.mapping.marks import Mark
+from tcjit.mapping.passes.contract import STACK_BYTES
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer, Storage, ThreadSlice
@@ -59,10 +61,19 @@ class KernelMemory:
                 self.workspace += _lines(storage.elements * DTYPES[storage.dtype].bytes)
         self.first_slice = self.workspace  # of the first thread
         self.slices: dict[tuple[Mark, str], tuple[ThreadSlice, int]] = {}  # with their place in what a thread has
-        self.slice_bytes = 0  # of all slices of a thread
+        self.slice_bytes = 0  # of all slices of a thread, and of its large private arrays
         for part in mapped.slices:
             self.slices[part.mark, part.tensor] = part, self.slice_bytes
             self.slice_bytes += _lines(part.elements * DTYPES[mapped.scop.tensor(part.tensor).dtype].bytes)
+        self.large: dict[tuple[Mark, str], int] = {}  # private arrays that a thread's stack does not hold: their place among its slices
+        stack: Counter[Mark] = Counter()
+        for where, private in self.privates.items() if not mapped.launches else ():
+            size = _lines(private.elements * DTYPES[mapped.scop.tensor(private.tensor).dtype].bytes)
+            if stack[private.mark] + size <= STACK_BYTES:
+                stack[private.mark] += size
+            else:
+                self.large[where] = self.slice_bytes
+                self.slice_bytes += size
         self.workspace += self.slice_bytes * mapped.slots
         for storage in mapped.scop.tensors:
             if storage.role == "temporary" and storage.name not in self.contracted and any(storage.dynamic_extents):

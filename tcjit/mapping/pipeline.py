@@ -29,7 +29,7 @@ from tcjit.mapping.passes.allocate import allocate
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
 from tcjit.mapping.passes.chunk_scans import chunk_scans
 from tcjit.mapping.passes.combine_in_blocks import combine_in_blocks
-from tcjit.mapping.passes.contract import contract
+from tcjit.mapping.passes.contract import STACK_BYTES, contract
 from tcjit.mapping.passes.contract_slices import contract_slices, verify_outer_loops
 from tcjit.mapping.passes.eliminate_dead_instances import eliminate_dead_instances
 from tcjit.mapping.passes.eliminate_indices import eliminate_indices
@@ -319,8 +319,10 @@ class _CpuMapping:
         """Collect the private buffers of a tree."""
         if options.private_buffers:
             check = None if self.prove == "none" else partial(verify_privates, scop, deps, tree)
-            found = self.steps.run("contract", contract, scop, deps, tree, show=_show_privates, check=check)
+            most = max(STACK_BYTES, self.machine.cache_bytes // 2)
+            found = self.steps.run("contract", contract, scop, deps, tree, most, show=_show_privates, check=check)
             self.privates += found
+            self.slots = max(self.slots, self.machine.threads if options.parallel else 1)
 
 
 @_within_budget()

@@ -157,3 +157,20 @@ def test_passes_over_elements_of_different_types() -> None:
         x = torch.randn(20, length, dtype=torch.float64)
         most, total = tcjit.define(text).f(x)
         torch.testing.assert_close(total, (x - most[:, None]).sum(1).float(), rtol=1e-5, atol=0)
+
+
+def test_long_rows_have_a_place_for_each_thread() -> None:
+    """What a stack does not hold, and half a core's cache does; longer rows still have a place for each of their elements."""
+    torch.manual_seed(0)
+    for length, longer in ((40_000, False), (MACHINE.cache_bytes // 4, True)):
+        x = torch.randn(40, length)
+        kernel = softmax(torch.float32)(x)
+        rows = 40 if longer else MACHINE.threads
+        assert ("tc_slice" in kernel.source) != longer
+        assert rows * 4 * length <= kernel.resources["workspace"] <= rows * (4 * length + 256) + 4096
+        for threads in (1, 2, 5):
+            kept = torch.get_num_threads()
+            torch.set_num_threads(threads)
+            y = kernel(x)[0]
+            torch.set_num_threads(kept)
+            torch.testing.assert_close(y, torch.softmax(x.double(), 1).float(), rtol=1e-5, atol=0)

@@ -18,12 +18,11 @@ from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Axis, Buffer, Storage
 from tcjit.mapping.tree import mark_of
 
-# private buffers live on the threads' stacks; half an L2 cache is where they stop being cheap anyway
-STACK_BYTES = 128 << 10
+STACK_BYTES = 128 << 10  # of private buffers that live on a thread's stack; the rest has a place for each thread in the workspace
 
 
-def contract(scop: Scop, deps: Dependences, tree: isl.Schedule) -> tuple[Buffer, ...]:
-    """The private buffers that the tree allows: per temporary one for each tile mark below which it is used."""
+def contract(scop: Scop, deps: Dependences, tree: isl.Schedule, most: int) -> tuple[Buffer, ...]:
+    """The private buffers that the tree allows: per temporary one for each tile mark below which it is used; ``most`` bytes below one."""
     tiles = [node for node in descendants(tree.get_root()) if _is_tile(node)]
     outer = [node for node in tiles if not any(_is_tile(node.ancestor(up)) for up in range(1, node.get_tree_depth() + 1))]
     inner = [node for node in tiles if not any(_is_tile(below) for below in descendants(node.child(0)))]
@@ -36,7 +35,7 @@ def contract(scop: Scop, deps: Dependences, tree: isl.Schedule) -> tuple[Buffer,
         if buffers is None:
             continue
         bytes_each = {b.mark: b.elements * DTYPES[storage.dtype].bytes for b in buffers}
-        if all(used[mark] + size <= STACK_BYTES for mark, size in bytes_each.items()):
+        if all(used[mark] + size <= most for mark, size in bytes_each.items()):
             private += buffers
             for mark, size in bytes_each.items():
                 used[mark] += size
