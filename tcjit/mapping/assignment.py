@@ -52,8 +52,9 @@ class Assignment(StatementForm):
 
     @property
     def start_constraints(self) -> tuple[str, ...]:
-        """Those of the results, where they are chunks of rows; others concern terms."""
-        return self.constraints if self.outer is not None and self.outer.columns and not self.reduces_rows else ()
+        """Those of the results, where they are chunks of rows, or blocks the last of which is not whole; others concern terms."""
+        blocks = self.outer is not None and (self.outer.rest is not None or self.outer.columns and not self.reduces_rows)
+        return self.constraints if blocks else ()
 
     @property
     def tensors_read(self) -> set[str]:

@@ -26,6 +26,7 @@ from tcjit.mapping.marks import Launch, Tile
 from tcjit.mapping.nest.tile_tree import tile_tree
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.allocate import allocate
+from tcjit.mapping.passes.block_panels import block_panels
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
 from tcjit.mapping.passes.chunk_scans import chunk_scans
 from tcjit.mapping.passes.combine_in_blocks import combine_in_blocks
@@ -160,6 +161,7 @@ def build_scop(
         assignments = proved(fuse_outer_loops, assignments, target)
         assignments = proved(overlap_tiles, assignments, target)
         assignments = proved(fuse_column_reductions, assignments, target)
+        assignments = proved(block_panels, assignments, options, target) if pack else assignments
     if nests:
         assignments = step(tile_reductions, assignments, options, target, prove != "none")
     if pack and isinstance(target, Machine):  # on a GPU shared memory does the rest

@@ -13,6 +13,7 @@ from tcjit.grammar.affine import affine, condition, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Binary, Expr, Index, Program, Select
 from tcjit.grammar.walk import with_accesses
 from tcjit.mapping.isl import union_map, union_set
+from tcjit.mapping.nest.nest import Leaf
 from tcjit.mapping.nest.tiled_statement import KINDS, Kind, TiledStatement
 from tcjit.mapping.storage import Bounds, Storage
 
@@ -25,13 +26,17 @@ class OuterLoops:
     """``dims`` of a statement, outermost first, over which the statements with the same ``number`` have their loops in common.
 
     ``row``: where these are overlapped blocks of rows, the row that an instance of the statement computes. ``columns``: whether they are
-    chunks of rows, over which some of the statements reduce.
+    chunks of rows, over which some of the statements reduce. ``rest``: where the last of them is one over blocks of a dimension, and the
+    last block is not whole, that dimension and the points that it has there. ``leaf``: the register tile that blocks were made
+    for whose packed operands a core's cache holds.
     """
 
     number: int
     dims: tuple[str, ...]
     row: Expr | None = None
     columns: bool = False
+    rest: tuple[str, int] | None = None
+    leaf: Leaf | None = None
 
 
 @dataclass(frozen=True)

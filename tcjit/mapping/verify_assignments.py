@@ -74,6 +74,7 @@ class _Replacement(Instances):
             "transpose_operands": self.stored,
             "pack_operands": self.packed,
             "fuse_outer_loops": self.blocked,
+            "block_panels": self.blocked,
             "fuse_column_reductions": self.under_chunks,
             "overlap_tiles": lambda old, new: self.tiles.wrong(old, new),
         }

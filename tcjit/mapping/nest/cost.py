@@ -7,8 +7,8 @@ BLIS (2016), with terms for windows, strides and streams.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import gcd, prod
 
@@ -121,8 +121,9 @@ class Shape:
 class TileCosts:
     """The costs of register tiles of one statement with the same lanes and window, whose vectors and rows differ.
 
-    They are those of one of ``iterations`` of loops that other statements share; what reads ``once`` alone is copied before these. The
-    operands of ``kept`` values are read where they are.
+    They are those of one iteration of loops that other statements share, over so many points of ``shared`` dimensions; what reads ``once``
+    alone is copied before these. Where they are ``cold``, no cache holds what all of them read. The operands of ``kept`` values are read
+    where they are.
     """
 
     s: FlatStatement
@@ -131,9 +132,15 @@ class TileCosts:
     operands: tuple[Operand, ...]
     body: Expr
     core: Core
-    iterations: int = 1
+    shared: Mapping[str, int] = field(default_factory=dict)
     once: frozenset[Access] = frozenset()
     kept: frozenset[Expr] = frozenset()
+    cold: bool = False
+
+    @cached_property
+    def iterations(self) -> int:
+        """Of the shared loops."""
+        return prod(self.shared.values())
 
     @cached_property
     def terms(self) -> tuple[str, ...]:
@@ -319,8 +326,10 @@ class _Use:
         self.results = prod(s.extents[dim] for dim in s.outputs if dim not in operand.dims)  # that read one element
         self.elements = size = prod(s.extents[dim] for dim in operand.dims)
         self.bytes = DTYPES[operand.value.dtype].bytes  # of an element in memory
-        self.beyond = size * self.bytes > core.l2
-        more = core.far(size * self.bytes)
+        before = all(part in costs.once for part in walk(operand.value) if isinstance(part, Access))
+        every = size * self.bytes * (costs.iterations if costs.cold and not before else 1)  # bytes of all iterations
+        self.beyond = every > core.l2
+        more = core.far(every) if before or not costs.cold else core.far(every) / MOVES  # it is read from afar, and written near
         self.load = core.load
         if self.moves and (stride == 1 or stride in SHUFFLED and self.bytes == core.element):
             self.load *= SHUFFLED[stride]
@@ -332,12 +341,11 @@ class _Use:
             self.load = core.gather + core.lanes * min(1.0, stride * self.bytes / LINE) * line
         along = [costs.lane] if self.moves else s.terms if operand.single is None else []
         together = any(map(operand.is_contiguous, along))
-        before = all(part in costs.once for part in walk(operand.value) if isinstance(part, Access))
         # rows of results are packed in vectors
         packed = operand.is_packed and (self.moves or not any(map(operand.is_contiguous, s.outputs)))
         transpose = core.transpose * (PACKED * len(operand.flats) if packed else 1)
         self.copy = size * ((core.copy if together else transpose) + more) / (costs.iterations if before else 1)
-        self.copyable = not costs.over_terms and operand.value not in costs.kept and operand.is_copyable(s.extents)
+        self.copyable = not costs.over_terms and operand.value not in costs.kept and operand.is_copyable({**costs.shared, **s.extents})
         loaded = 2 if self.bytes == core.element else 1  # the greatest stride of lanes that loads do not gather
         self.strided = operand.single is None or (self.moves and stride > loaded and self.results >= STRIDED_USES)
         self.cheap = (core.copy + more) * core.lanes <= COPY_SHARE * self.results

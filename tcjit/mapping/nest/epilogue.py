@@ -6,11 +6,12 @@ other reads, is part of the values that need it.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tcjit.grammar.affine import is_gather
+from tcjit.grammar.affine import is_gather, isl_name
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.walk import children, same_node, walk, with_accesses, with_indices
 from tcjit.mapping.assignment import Assignment
@@ -24,12 +25,17 @@ AGAIN = 4  # additions' worth of a value that is computed once more for each use
 
 @dataclass(frozen=True)
 class Epilogue:
-    """Assignments over the results of a reduction, in its own dimensions, in the place of the ``count`` that follow it; ``stored``: whether
-    the reduction's results are kept too, as they are."""
+    """Assignments over the results of a reduction, in its own dimensions, in the place of those that follow it; ``stored``: whether the
+    reduction's results are kept too, as they are; ``namings``: of each that follows, what it calls the dimensions of the reduction."""
 
     assignments: tuple[Assignment, ...] = ()
     stored: bool = True
-    count: int = 0
+    namings: tuple[Mapping[str, str], ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many assignments it takes the place of."""
+        return len(self.namings)
 
     def stripped(self, strips: Sequence[Strip]) -> Epilogue:
         """The assignments over the dimensions into which those of the reduction were split."""
@@ -48,13 +54,16 @@ def epilogue_of(
     """The assignments that directly follow a reduction and can be part of its nest; ``others`` are all of the program but these two
     kinds."""
     chain: list[Assignment] = []
+    namings: list[Mapping[str, str]] = []
     places = {a.tensor: a.subscripts}  # of the elements at hand
     read = a.inputs
     for e in following if a.start is not None else ():
-        renamed = _over_results(a, e, places)
-        if renamed is None or e.tensor in read or places.get(e.tensor, renamed.subscripts) != renamed.subscripts:
+        renaming = _renaming_of(a, e, places)
+        renamed = None if renaming is None else _over_results(a, e, places, renaming)
+        if renaming is None or renamed is None or e.tensor in read or places.get(e.tensor, renamed.subscripts) != renamed.subscripts:
             break
         chain.append(renamed)
+        namings.append({name: own for own, name in renaming.items()})
         read |= e.inputs - places.keys()
         places[e.tensor] = renamed.subscripts
     for count in range(len(chain), 0, -1):
@@ -63,20 +72,28 @@ def epilogue_of(
         if stores:
             overwritten = any(e.tensor == a.tensor for e in chain[:count])
             needed = tensors[a.tensor].role != "temporary" or a.tensor in outside
-            return Epilogue(tuple(stores), needed and not overwritten, count)
+            return Epilogue(tuple(stores), needed and not overwritten, tuple(namings[:count]))
     return Epilogue()
 
 
-def _over_results(a: Assignment, e: Assignment, places: Mapping[str, tuple[Expr, ...]]) -> Assignment | None:
-    """An assignment in the dimensions of a reduction, of whose elements at hand it reads some and no others; None where it is not of that
-    kind."""
-    if e.operator != "=" or e.reduction or e.constraints or e.tiled or not _is_pointwise(e.value):
+def _renaming_of(a: Assignment, e: Assignment, places: Mapping[str, tuple[Expr, ...]]) -> dict[str, str] | None:
+    """The dimensions of a reduction by those of a pointwise assignment that reads elements at hand; None where it is not of that kind."""
+    if e.operator != "=" or e.reduction or e.tiled or not _is_pointwise(e.value):
         return None
     if a.outer is not None and (e.outer is None or e.outer.number != a.outer.number):
         return None
     reads = [access for access in e.reads if access.tensor in places]
     renaming = _renaming(reads[0].subscripts, places[reads[0].tensor]) if reads else None
-    if renaming is None or set(renaming.values()) != {name for name, _, _ in a.results}:
+    return renaming if renaming is not None and set(renaming.values()) == {name for name, _, _ in a.results} else None
+
+
+def _over_results(
+    a: Assignment, e: Assignment, places: Mapping[str, tuple[Expr, ...]], renaming: Mapping[str, str]
+) -> Assignment | None:
+    """An assignment in the dimensions of a reduction, of whose elements at hand it reads some and no others; None where it is not of that
+    kind."""
+    ends = [constraint for constraint in a.constraints if a.outer and a.outer.rest]  # of shared loops over blocks
+    if [_renamed(constraint, renaming) for constraint in e.constraints] != ends:
         return None
     if {renaming.get(name): limits for name, limits in e.dynamic.items()} != {d: a.dynamic[d] for d, _, _ in a.results if d in a.dynamic}:
         return None
@@ -85,10 +102,17 @@ def _over_results(a: Assignment, e: Assignment, places: Mapping[str, tuple[Expr,
         return None
     values: Mapping[str, Expr] = {name: Index(new, dtype="int64") for name, new in renaming.items()}
     renamed = replace(
-        e, subscripts=tuple(with_indices(sub, values) for sub in e.subscripts), value=with_indices(e.value, values), bounds=a.results
-    )
+        e, subscripts=tuple(with_indices(sub, values) for sub in e.subscripts), value=with_indices(e.value, values), bounds=a.results,
+        constraints=(),
+    )  # fmt: skip
     at_hand = all(access.subscripts == places.get(access.tensor, access.subscripts) for access in renamed.reads)
     return renamed if at_hand else None
+
+
+def _renamed(constraint: str, renaming: Mapping[str, str]) -> str:
+    """A constraint, in isl's words, over other dimensions."""
+    names = {isl_name(own): isl_name(name) for own, name in renaming.items()}
+    return re.sub(r"\w+", lambda word: names.get(word[0], word[0]), constraint)
 
 
 def _renaming(theirs: Sequence[Expr], own: Sequence[Expr]) -> dict[str, str] | None:

@@ -27,7 +27,7 @@ from tcjit.mapping.assignment import Assignment, Temporaries
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.narrow_factors import NarrowFactor, bfloat16_factor, narrow_factor, without_conditions
 from tcjit.mapping.nest.vector_forms import ADJACENT, DOT_PRODUCTS, FLIP_SIGNS, PACK, SIGNED_PRODUCTS, UNSIGNED_PRODUCTS
-from tcjit.mapping.storage import fresh
+from tcjit.mapping.storage import are_digits, fresh
 
 ONES = 0x01010101  # four bytes
 WORTH_PAIRS = 8  # uses of an element of each factor in the mean that pay for its copy in groups of two
@@ -226,7 +226,7 @@ class _Former:
         able = [
             (upper, dim)
             for dim, lower, upper in a.terms
-            if lower == 0 and upper > 1 and dim not in bound and not a.constraints
+            if lower == 0 and upper > 1 and dim not in bound and a.constraints == a.start_constraints
             if all(_moves_one_axis(f.access, dim) for f in self.factors)
         ]
         if not able:
@@ -271,17 +271,22 @@ class _Former:
         if self.a.dynamic and self.conditions:
             return False
         bounds = {name: (lower, upper - 1) for name, lower, upper in self.a.bounds}
-        known = set()
+        outer, known = self.a.outer, set[str]()
         for sub, extent in zip(access.subscripts, self.temporaries.tensors[access.tensor].shape, strict=True):
             form = linear(sub)
-            if form is None or len(form[0]) != 1 or not isinstance(form[1], int):
+            if form is None or not isinstance(form[1], int):
                 return False
-            ((name, factor),) = form[0].items()
-            if name in known or not isinstance(factor, int):
+            factors = {name: factor for name, factor in form[0].items() if isinstance(factor, int) and name not in known}
+            blocks = outer is not None and outer.dims[-1] in factors and len(factors) == 2  # of shared loops, and the points of one
+            if len(form[0]) != len(factors) or not (len(factors) == 1 or blocks):
                 return False
-            known.add(name)
-            ends = [factor * end + form[1] for end in bounds[name]]
-            if min(ends) < 0 or max(ends) >= extent:
+            if not are_digits((factor, bounds[name][1] - bounds[name][0] + 1) for name, factor in factors.items()):
+                return False
+            known |= set(factors)
+            last = dict([outer.rest]) if outer and outer.rest and blocks else {}  # points of the last block
+            ends = {name: (bounds[name][0], last.get(name, bounds[name][1] + 1) - 1) for name in factors}
+            corners = [[factor * end for end in ends[name]] for name, factor in factors.items()]
+            if form[1] + sum(map(min, corners)) < 0 or form[1] + sum(map(max, corners)) >= extent:
                 return False
         return True
 

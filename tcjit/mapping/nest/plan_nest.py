@@ -65,14 +65,16 @@ def plan_nests(
     leaf: Leaf | None = None,
     register_tile: tuple[int, ...] = (),
     kept: frozenset[Expr] = frozenset(),
+    *,
+    cold: bool = False,
 ) -> list[Plan]:
     """The plans of several statements; those that are alike, as layers and residue classes often are, are ranked once, which is then
     ``known``."""
     plans = []
     for s in statements:
         estimated = s.estimated()
-        alike = _alike(estimated, kept), leaf, register_tile
-        plan = known.get(alike) or plan_nest(estimated, core, leaf, register_tile, kept)
+        alike = _alike(estimated, kept), leaf, register_tile, cold
+        plan = known.get(alike) or plan_nest(estimated, core, leaf, register_tile, kept, cold=cold)
         known[alike] = plan
         plans.append(replace(plan, operands=operands(s, plan.nest.leaf.lane)[0]))
     return plans
@@ -92,14 +94,15 @@ def _alike(s: FlatStatement, kept: frozenset[Expr]) -> object:
 
 
 def plan_nest(
-    s: FlatStatement, core: Core, leaf: Leaf | None = None, register_tile: tuple[int, ...] = (), kept: frozenset[Expr] = frozenset()
-) -> Plan:
+    s: FlatStatement, core: Core, leaf: Leaf | None = None, register_tile: tuple[int, ...] = (), kept: frozenset[Expr] = frozenset(),
+    *, cold: bool = False,
+) -> Plan:  # fmt: skip
     """The nest of a reduction that the model expects to be fastest, with lanes and rows as ``leaf`` has them where there is one, or of the
     rows and vectors of ``register_tile`` as far as extents allow; a MappingError where there is none. Operands whose values are ``kept``
-    are not copied."""
-    plan = _best(_choices(s, core, leaf, register_tile, kept))
+    are not copied. ``cold``: no cache holds what all iterations of its shared loops read."""
+    plan = _best(_choices(s, core, leaf, register_tile, kept, cold=cold))
     if plan is None and leaf is not None:  # dimensions of the tile were merged when its operands had been copied
-        plan = _best(_choices(s, core, None, register_tile, kept))
+        plan = _best(_choices(s, core, None, register_tile, kept, cold=cold))
     if plan is None:
         raise MappingError(f"{s.name} has no register tile")
     loops = tuple(Loop(dim, 1) for dim in s.shared)
@@ -137,10 +140,11 @@ def register_tiles(s: FlatStatement, core: Core) -> list[tuple[int, int]]:
 
 
 def _choices(
-    s: FlatStatement, core: Core, leaf: Leaf | None, register_tile: tuple[int, ...], kept: frozenset[Expr] = frozenset()
-) -> Iterator[_Choice]:
+    s: FlatStatement, core: Core, leaf: Leaf | None, register_tile: tuple[int, ...], kept: frozenset[Expr] = frozenset(),
+    *, cold: bool = False,
+) -> Iterator[_Choice]:  # fmt: skip
     """The register tiles that are possible at one iteration of the shared loops, each behind its rank: the least is the best."""
-    iterations = prod(s.extent(dim) for dim in s.shared)
+    shared = {dim: s.extent(dim) for dim in s.shared}
     once = frozenset(access for access, flat in s.reads.items() if not any(map(flat.stride, s.shared)))  # copied before the shared loops
     s = _at_one_iteration(s)
     longest = _window(s)
@@ -153,7 +157,7 @@ def _choices(
         if lane in s.terms and (strided or not found or 2 * s.extent(lane) < core.lanes):
             continue
         for first in range(len(longest) + 1):
-            costs = TileCosts(s, lane, longest[first:], found, body, core, iterations, once, kept)
+            costs = TileCosts(s, lane, longest[first:], found, body, core, shared, once, kept, cold)
             vectors = () if getattr(s.body, "function", "") in MATRIX_PRODUCTS else _shapes(costs, register_tile)
             for shape in (*vectors, *matrix_shapes(costs)):
                 if leaf is not None and not _is_like(shape, leaf):

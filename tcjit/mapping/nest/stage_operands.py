@@ -28,10 +28,12 @@ from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.plan_nest import Plan
 from tcjit.mapping.nest.strip_mine import Strip, strip_mine, strip_mined
 from tcjit.mapping.nest.vector_forms import is_converted
-from tcjit.mapping.storage import Storage
+from tcjit.mapping.scop import OuterLoops
+from tcjit.mapping.storage import Bounds, Storage
 
 SPARE = 1.25  # times the points of a dimension that blocks of it may have, where it would be one with others else
 ROW_BLOCK = 64  # points of a block of rows at least whose neighbours are copied at once: a vector's elements
+_Part = tuple[Expr, Bounds, DynamicRanges]  # of a copy: a value, and the points that have it
 
 
 @dataclass(frozen=True)
@@ -93,11 +95,15 @@ def stage_operands(
         subscripts = tuple(plus(Index(dim, dtype="int64"), -a.ranges[dim][0]) for dim in dims)
         moving: DynamicRanges = {dim: limits for dim, limits in a.dynamic.items() if dim in dims}
         zero: Expr = Const(converted(0, copy.dtype), dtype=copy.dtype)
-        boxes = [(value, tuple((dim, *a.ranges[dim]) for dim in _loops(operand, dims, strips)), moving)]
-        for strip in strips:  # tiles compute with what lies beyond the extent: there must be no denormals, which take long
-            padding = [(zero, *part) for _, box, dynamic in boxes for part in strip.padding(box, dynamic)]
-            boxes = [*((what, *part) for what, box, dynamic in boxes for part in strip.parts(box, dynamic)), *padding]
         outer = a.outer if a.outer and set(a.outer.dims) <= set(dims) else None
+        every = tuple((dim, *a.ranges[dim]) for dim in _loops(operand, dims, strips))
+        boxes = list[_Part]()
+        for first, ended in _last_apart(every, strips, outer):
+            parts: list[_Part] = [(value, first, moving)]
+            for strip in ended:  # tiles compute with what lies beyond the extent: there must be no denormals, which take long
+                padding = [(zero, *part) for _, box, dynamic in parts for part in strip.padding(box, dynamic)]
+                parts = [*((what, *part) for what, box, dynamic in parts for part in strip.parts(box, dynamic)), *padding]
+            boxes += parts
         for what, whole, dynamic in boxes:
             for box, part in joined(what, whole, {}, dynamic):
                 part = part if part.dtype == copy.dtype else Cast(part, dtype=copy.dtype)
@@ -105,6 +111,20 @@ def stage_operands(
                 copies.append(made)
         reads[value] = Access(copy.name, subscripts, dtype=a.value.dtype)
     return Staging((*copies,), (*strips,), reads)
+
+
+def _last_apart(box: Bounds, strips: Sequence[Strip], outer: OuterLoops | None) -> list[tuple[Bounds, Sequence[Strip]]]:
+    """A box of a copy without the last iteration of shared loops, and that iteration, where it has fewer points of a dimension; with how
+    the dimensions are in blocks there."""
+    if outer is None or outer.rest is None:
+        return [(box, strips)]
+    block, (dim, points_left) = outer.dims[-1], outer.rest
+    last = next(end - 1 for name, _, end in box if name == block)
+    ended = [replace(strip, extent=points_left) if strip.dim == dim else strip for strip in strips]
+    blocks = {strip.outer: -(-points_left // strip.block) for strip in ended if strip.dim == dim} or {dim: points_left}
+    before = tuple((name, lower, last if name == block else end) for name, lower, end in box)
+    after = tuple((name, last if name == block else lower, blocks.get(name, end)) for name, lower, end in box)
+    return [(before, strips), (after, ended)]
 
 
 def _padding(row: int, rows: int, core: Core) -> int:
@@ -125,7 +145,8 @@ def _row_term(operand: Operand, leaf: Leaf, a: Assignment) -> str:
 def _stays_inside(a: Assignment, value: Expr, tensors: Mapping[str, Storage]) -> bool:
     """Whether an operand can be read at all points of the assignment's box, whatever dynamic sizes are, those included where a condition
     keeps it from being read."""
-    box, ends = to_statement("S", replace(a, constraints=()), {}), [end for limits in a.dynamic.values() for end in limits]
+    kept = a.constraints if a.outer and a.outer.rest else ()  # of the last iteration of shared loops
+    box, ends = to_statement("S", replace(a, constraints=kept), {}), [end for limits in a.dynamic.values() for end in limits]
     for access, guards in guarded_accesses(value):
         storage, texts = tensors[access.tensor], [affine(sub, {}) for sub in access.subscripts]
         if guards or not texts:

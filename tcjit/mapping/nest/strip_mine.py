@@ -6,6 +6,7 @@ no linear access in ``f``; with ``f = 3 * f_block + f`` it is one in ``f_block``
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -95,7 +96,9 @@ def strip_mined(a: Assignment, strip: Strip) -> Assignment:
     bounds = []
     for bound in a.bounds:
         bounds += [(strip.outer, 0, -(-strip.extent // strip.block)), (strip.dim, 0, strip.block)] if bound[0] == strip.dim else [bound]
-    constraints = (*a.constraints, *(strip.constraints if len(bounds) > len(a.bounds) else ()))
+    word, text = rf"\b{isl_name(strip.dim)}\b", f"({affine(strip.value, {})})"
+    constraints = tuple(re.sub(word, text, constraint) for constraint in a.constraints)
+    constraints += strip.constraints if len(bounds) > len(a.bounds) else ()
     start = None if a.start is None else strip.rewritten(a.start)
     subscripts, value = tuple(map(strip.rewritten, a.subscripts)), strip.rewritten(a.value)
     dynamic = {name: limits for name, limits in a.dynamic.items() if name != strip.dim}

@@ -20,6 +20,7 @@ from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.machine import Machine
+from tcjit.mapping.nest.nest import Leaf
 from tcjit.mapping.nest.strip_mine import strip_mine, strip_mined
 from tcjit.mapping.scop import OuterLoops
 from tcjit.mapping.storage import Storage
@@ -37,7 +38,7 @@ def fuse_outer_loops(before: Assignments, machine: Machine) -> Assignments:
     assignments: list[Assignment] = []
     while first < len(before.assignments):
         fused = fusion.longest(first)
-        assignments += [_under(before.assignments[at], number, loops) for at, loops in enumerate(fused, first)]
+        assignments += [under_loops(before.assignments[at], number, loops) for at, loops in enumerate(fused, first)]
         if not fused:
             assignments.append(before.assignments[first])
         number += bool(fused)
@@ -45,15 +46,18 @@ def fuse_outer_loops(before: Assignments, machine: Machine) -> Assignments:
     return before.with_parts((new,) for new in assignments)
 
 
-def _under(a: Assignment, number: int, loops: Sequence[tuple[str, int]]) -> Assignment:
-    """An assignment whose outer loops are shared: those over dimensions, or over blocks of so many of their points."""
-    dims = []
+def under_loops(a: Assignment, number: int, loops: Sequence[tuple[str, int]], leaf: Leaf | None = None) -> Assignment:
+    """An assignment whose outer loops are shared: those over dimensions, or over blocks of so many of their points; only the last one may
+    have a block that is not whole. ``leaf`` as in OuterLoops."""
+    dims: list[str] = []
+    rest: tuple[str, int] | None = None
     for dim, block in loops:
         if block > 1:
             strip = strip_mine(a, dim, block)
             a = strip_mined(a, strip)
+            rest = (dim, strip.extent % block) if strip.extent % block else None
         dims.append(strip.outer if block > 1 else dim)
-    return replace(a, outer=OuterLoops(number, tuple(dims)))
+    return replace(a, outer=OuterLoops(number, tuple(dims), rest=rest, leaf=leaf))
 
 
 def settle_outer_loops(before: Assignments) -> Assignments:

@@ -26,6 +26,7 @@ from tcjit.mapping.nest.epilogue import Epilogue, epilogue_of
 from tcjit.mapping.nest.form_dot_products import DotProducts, form_dot_products
 from tcjit.mapping.nest.matrix_unit import DEPTH, is_direct
 from tcjit.mapping.nest.merge_dims import drop_unit_dims, merge, mergeable, shift_dims
+from tcjit.mapping.nest.nest import Leaf
 from tcjit.mapping.nest.plan_nest import Plan, plan_nests
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
 from tcjit.mapping.nest.split_residues import covers_results, split_residues, verify_split_residues
@@ -56,7 +57,7 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
     number, fused = -1, 0  # of the assignment at hand; how many from it on are part of the nest before,
     within: OuterLoops | None = None  # which stands under loops that others share
     program = before.assignments
-    setting = _Setting(before, options, machine, prove)
+    setting = Setting(before, options, machine, prove)
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         nonlocal number, fused, within
@@ -71,7 +72,7 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
         shared = [(other, a.inputs & (other.inputs | {other.tensor})) for other in _beside(program, number)]
         alone = not any(names and _walk_alike(other, names, temporaries.tensors, before.values) for other, names in shared)
         by_rows = any(_runs_by_rows(other, names, temporaries.tensors, before.values) for other, names in shared)
-        tiling = _ReductionTiling(f"T{number}", a, Epilogue(), alone, by_rows, setting)
+        tiling = ReductionTiling(f"T{number}", a, Epilogue(), alone, by_rows, setting)
         if a.operator in EXTREMA and a.value.dtype in NARROW["float32"]:
             try:
                 with temporaries.trial(keep=True):
@@ -88,7 +89,7 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
             try:
                 with temporaries.trial(keep=True):
                     found = replace(tiling, epilogue=epilogue).tiled(temporaries)
-            except _NoNestError as error:
+            except NoNestError as error:
                 reason = error.what
                 break
             except MappingError as error:
@@ -102,7 +103,7 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
 
 
 @dataclass(frozen=True)
-class _Setting:
+class Setting:
     """What all reductions of a program have in common."""
 
     program: Assignments
@@ -112,7 +113,7 @@ class _Setting:
     plans: dict[object, Plan] = field(default_factory=dict)  # of statements, by what they depend on
 
 
-class _NoNestError(MappingError):
+class NoNestError(MappingError):
     """Why a reduction has no nest, whatever follows it."""
 
 
@@ -134,7 +135,21 @@ class _Rewritten:
 
 
 @dataclass(frozen=True)
-class _ReductionTiling:
+class _Planned:
+    """An assignment with the plans of its statements, between the copies ``before`` it and what moves results to their places ``after``
+    it; ``sums``: those over single factors of its products."""
+
+    before: tuple[Assignment, ...]
+    assignment: Assignment
+    epilogue: Epilogue
+    found: _Rewritten
+    plans: Sequence[Plan]
+    sums: tuple[Assignment, ...]
+    after: tuple[Assignment, ...]
+
+
+@dataclass(frozen=True)
+class ReductionTiling:
     """One assignment on its way to tiled statements; a MappingError says why there are none."""
 
     name: str
@@ -142,13 +157,13 @@ class _ReductionTiling:
     epilogue: Epilogue
     alone: bool  # no other assignment reads or writes what it reads: sharing loops with others would save no memory traffic
     by_rows: bool  # others run over the rows of what it reads, too
-    setting: _Setting
+    setting: Setting
 
     def tiled_in_single(self, temporaries: Temporaries) -> list[Assignment]:
         """An extremum of halves as that of their values in single precision, one of which it is: no rounding."""
         a = self.a
         if a.start != identity(a.operator, a.value.dtype):
-            raise _NoNestError("starts from another value than the identity")
+            raise NoNestError("starts from another value than the identity")
         result = temporaries.tensors[a.tensor]
         wide = temporaries.add(a.source, f"{a.tensor}_wide", "float32", result.shape, result.dynamic_extents)
         value, start = Cast(a.value, dtype=wide.dtype), identity(a.operator, wide.dtype)
@@ -201,7 +216,7 @@ class _ReductionTiling:
         try:
             with temporaries.trial(keep=True):
                 return self.tiled_at_once(temporaries)
-        except _NoNestError:
+        except NoNestError:
             raise
         except MappingError:
             if not self.setting.machine.matrix_types:
@@ -211,30 +226,11 @@ class _ReductionTiling:
 
     def tiled_at_once(self, temporaries: Temporaries) -> list[Assignment]:
         """The same; a MappingError where a matrix unit would have to leave points out."""
-        self.refuse_others(temporaries.tensors)
         options, prove = self.setting.options, self.setting.prove
-        undivided, strips = split_divisions(self.a)
-        epilogue = self.epilogue.stripped(strips)
-        dots = self.dot_products(undivided, temporaries)
-        copies, given = convert_operands(dots.assignment, temporaries, self.copied(dots.assignment, temporaries))
-        before = [*dots.copies, *copies]
-        found = self.rewritten(given, epilogue, temporaries.tensors)
-        plans = plan_nests(found.statements, self.core, self.setting.plans, register_tile=options.register_tile)
-        transposed = self.transposed(given, found, plans, temporaries)
-        after: list[Assignment] = []
-        if transposed is not None:
-            if epilogue.assignments:
-                raise MappingError("an epilogue of results in another order")
-            after = [_copied(transposed, given)]
-            given = transposed
-            found = self.rewritten(given, epilogue, temporaries.tensors)
-            plans = plan_nests(found.statements, self.core, self.setting.plans, register_tile=options.register_tile)
-        a, sums = given, dots.sums
+        planned = self.planned(temporaries)
+        before, given, epilogue, found, plans = [*planned.before], planned.assignment, planned.epilogue, planned.found, planned.plans
+        a, sums = given, planned.sums
         if options.pack:
-            kept = frozenset[Expr]()
-            while refused := unstageable(given, plans[0], temporaries.tensors):
-                kept |= refused
-                plans = plan_nests(found.statements, self.core, self.setting.plans, register_tile=options.register_tile, kept=kept)
             staging = stage_operands(given, plans[0], found.statements[0].merged, self.core, temporaries)
             epilogue = epilogue.stripped(staging.strips)
             a, sums = staging.rewritten(given), tuple(map(staging.rewritten, sums))
@@ -260,7 +256,34 @@ class _ReductionTiling:
             if one.has_results_in_blocks and not s.in_memory:
                 one = replace(one, statement=replace(s, stored=True))  # where the sums of blocks wait for an epilogue
             tiled.append(one)
-        return [*before, *([] if found.complete else [self.start()]), replace(a, tiled=tuple(tiled)), *after]
+        return [*before, *([] if found.complete else [self.start()]), replace(a, tiled=tuple(tiled)), *planned.after]
+
+    def planned(self, temporaries: Temporaries) -> _Planned:
+        """The plan of the assignment's nest, before operands are staged."""
+        self.refuse_others(temporaries.tensors)
+        options = self.setting.options
+        undivided, strips = split_divisions(self.a)
+        epilogue = self.epilogue.stripped(strips)
+        dots = self.dot_products(undivided, temporaries)
+        copies, given = convert_operands(dots.assignment, temporaries, self.copied(dots.assignment, temporaries))
+        found = self.rewritten(given, epilogue, temporaries.tensors)
+        plan = partial(plan_nests, core=self.core, known=self.setting.plans, leaf=self.leaf, cold=self.leaf is not None)
+        plan = partial(plan, register_tile=options.register_tile)
+        plans = plan(found.statements)
+        transposed = self.transposed(given, found, plans, temporaries)
+        after: list[Assignment] = []
+        if transposed is not None:
+            if epilogue.assignments:
+                raise MappingError("an epilogue of results in another order")
+            after = [_copied(transposed, given)]
+            given = transposed
+            found = self.rewritten(given, epilogue, temporaries.tensors)
+            plans = plan(found.statements)
+        kept = frozenset[Expr]()
+        while options.pack and (refused := unstageable(given, plans[0], temporaries.tensors)):
+            kept |= refused
+            plans = plan(found.statements, kept=kept)
+        return _Planned((*dots.copies, *copies), given, epilogue, found, plans, dots.sums, tuple(after))
 
     def copied(self, a: Assignment, temporaries: Temporaries) -> Orders:
         """The tensors that are copied before the reduction, in its type and in an order that suits it: as the model says."""
@@ -295,7 +318,8 @@ class _ReductionTiling:
         with temporaries.trial():
             copies, given = convert_operands(a, temporaries, choice)
             try:
-                plans = plan_nests(self.rewritten(given, Epilogue(), temporaries.tensors).statements, self.core, self.setting.plans)
+                statements = self.rewritten(given, Epilogue(), temporaries.tensors).statements
+                plans = plan_nests(statements, self.core, self.setting.plans, cold=self.leaf is not None)
             except MappingError:
                 return inf  # where no choice has a nest, the first one says why
             return sum(plan.estimate.cycles for plan in plans) + self.copying(copies)
@@ -338,6 +362,11 @@ class _ReductionTiling:
         return core_of(machine, self.setting.options.vector_width or machine.lanes(element), element)
 
     @property
+    def leaf(self) -> Leaf | None:
+        """The register tile that the blocks of shared loops were made for."""
+        return self.a.outer.leaf if self.a.outer else None
+
+    @property
     def near_elements(self) -> int:
         """Those that stay in the nearest cache while rows pass, where others run over these too."""
         return self.setting.machine.near_bytes // ELEMENT_BYTES[self.a.value.dtype] // NEAR_SHARE if self.by_rows else 0
@@ -345,13 +374,13 @@ class _ReductionTiling:
     def refuse_others(self, tensors: Mapping[str, Storage]) -> None:
         a = self.a
         if not a.reduction or a.empty or a.operator not in OPERATORS:
-            raise _NoNestError("no reduction")
+            raise NoNestError("no reduction")
         if a.value.dtype not in ELEMENT_BYTES or tensors[a.tensor].dtype != a.value.dtype:
-            raise _NoNestError(f"elements of {a.value.dtype}")
+            raise NoNestError(f"elements of {a.value.dtype}")
         if a.start is not None and a.start != identity(a.operator, a.value.dtype):
-            raise _NoNestError("starts from another value than the identity")
+            raise NoNestError("starts from another value than the identity")
         if a.start is None and a.operator not in ("+=", "*="):
-            raise _NoNestError("goes on with what a result holds")
+            raise NoNestError("goes on with what a result holds")
 
     def rewritten(self, a: Assignment, epilogue: Epilogue, tensors: Mapping[str, Storage]) -> _Rewritten:
         """The assignment as statements without conditions and divisions, simplified."""
@@ -359,13 +388,13 @@ class _ReductionTiling:
         whole = affine_statement(self.name, a, tensors, program, context())
         restricted = restrict(whole, a.value.dtype, program.values)
         if restricted.domain.is_empty():
-            raise _NoNestError("no term counts")
+            raise NoNestError("no term counts")
         lanes = has_lane_form(restricted.body) and not _rounds(self.a.value)
         if not (has_vector_form(restricted.body) or lanes):
-            raise _NoNestError("the body has no form over vectors or lanes")
+            raise NoNestError("the body has no form over vectors or lanes")
         own = (a.value.dtype, *NARROW.get(a.value.dtype, ()))
         if not is_dot_product(restricted.body) and any(access.dtype not in own for access in restricted.reads):
-            raise _NoNestError("operands of other types")
+            raise NoNestError("operands of other types")
         parts = split_residues(restricted)
         complete = covers_results(restricted, parts)
         if a.start is None and not complete:
@@ -376,7 +405,7 @@ class _ReductionTiling:
         if not all(s.writes_once for s in statements):
             raise MappingError("several results are written to one element")
         if restricted is whole and not self.alone and not any(_reuses(s, self.near_elements) for s in statements):
-            raise _NoNestError("every operand is used once, by others too")
+            raise NoNestError("every operand is used once, by others too")
         return _Rewritten(whole, restricted, parts, statements, complete)
 
     @staticmethod
