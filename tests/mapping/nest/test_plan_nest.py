@@ -71,7 +71,7 @@ def test_classes_that_differ_in_constants_are_planned_once(monkeypatch: pytest.M
     assert len(parts) == 2 and parts[0].reads != parts[1].reads
     alone = [plan_nest(s, CORE) for s in parts]
     planned: list[FlatStatement] = []
-    monkeypatch.setattr(plan_nest_module, "plan_nest", lambda s, *rest: planned.append(s) or plan_nest(s, *rest))
+    monkeypatch.setattr(plan_nest_module, "plan_nest", lambda s, *rest, **more: planned.append(s) or plan_nest(s, *rest, **more))
     assert plan_nests(parts, CORE, {}) == alone and planned == parts[:1]
     assert plan_nests([*parts, statement("matmul")], CORE, {})[2] == plan_nest(statement("matmul"), CORE)
 
@@ -84,7 +84,7 @@ def test_names_of_tensors_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None
     parts = [flat(text, sizes) for text, sizes in zip(texts, shapes, strict=True)]
     alone = [plan_nest(s, CORE) for s in parts]
     planned: list[FlatStatement] = []
-    monkeypatch.setattr(plan_nest_module, "plan_nest", lambda s, *rest: planned.append(s) or plan_nest(s, *rest))
+    monkeypatch.setattr(plan_nest_module, "plan_nest", lambda s, *rest, **more: planned.append(s) or plan_nest(s, *rest, **more))
     assert plan_nests(parts, CORE, {}) == alone and planned == [parts[0], parts[2]]
     assert [operand.flats[0].tensor for operand in alone[1].operands] == ["D", "E"]
 
@@ -93,7 +93,7 @@ def test_names_matter_to_what_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> 
     texts = [f"def f(float(M,K) A, float(M,K) B) -> (C) {{ C(m) +=! {one}(m,k) * {other}(m,k) }}" for one, other in ("AB", "BA")]
     parts = [flat(text, {"A": (40, 50), "B": (40, 50)}) for text in texts]
     planned: list[FlatStatement] = []
-    monkeypatch.setattr(plan_nest_module, "plan_nest", lambda s, *rest: planned.append(s) or plan_nest(s, *rest))
+    monkeypatch.setattr(plan_nest_module, "plan_nest", lambda s, *rest, **more: planned.append(s) or plan_nest(s, *rest, **more))
     kept = frozenset(access for access in parts[0].reads if access.tensor == "A")
     plan_nests(parts, CORE, {}, kept=kept)
     assert planned == parts
