@@ -70,9 +70,9 @@ def _loops(tiling: ReductionTiling, temporaries: Temporaries) -> tuple[Loops, Le
         planned = tiling.planned(temporaries)
     except MappingError:
         return _NO_LOOPS  # it has no nest, or not this one
-    if len(planned.found.statements) > 1 or planned.before or planned.sums or planned.after or not setting.options.parallel:
+    if len(planned.rewritten.statements) > 1 or planned.before or planned.sums or planned.after or not setting.options.parallel:
         return _NO_LOOPS  # what is copied as a whole is read from memory anyway
-    (s,), (plan,) = planned.found.statements, planned.plans
+    (s,), (plan,) = planned.rewritten.statements, planned.plans
     core, leaf, threads = tiling.core, plan.nest.leaf, setting.machine.threads
     extents = {name: upper - lower for name, lower, upper in a.results if lower == 0}
     staged = [plan.operands[number] for number in sorted(plan.estimate.staged)]

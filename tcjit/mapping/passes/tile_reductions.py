@@ -142,7 +142,7 @@ class _Planned:
     before: tuple[Assignment, ...]
     assignment: Assignment
     epilogue: Epilogue
-    found: _Rewritten
+    rewritten: _Rewritten
     plans: Sequence[Plan]
     sums: tuple[Assignment, ...]
     after: tuple[Assignment, ...]
@@ -228,7 +228,7 @@ class ReductionTiling:
         """The same; a MappingError where a matrix unit would have to leave points out."""
         options, prove = self.setting.options, self.setting.prove
         planned = self.planned(temporaries)
-        before, given, epilogue, found, plans = [*planned.before], planned.assignment, planned.epilogue, planned.found, planned.plans
+        before, given, epilogue, found, plans = [*planned.before], planned.assignment, planned.epilogue, planned.rewritten, planned.plans
         a, sums = given, planned.sums
         if options.pack:
             staging = stage_operands(given, plans[0], found.statements[0].merged, self.core, temporaries)
