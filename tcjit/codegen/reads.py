@@ -148,7 +148,7 @@ class ReadEmitter(Emitter):
             self.bind_divisors(child, run, variable)
         if not (isinstance(expr, Binary) and expr.op == "/" and expr.dtype == "float32" and self.constant(expr.right, run, variable)):
             return
-        if is_power_of_two(expr.right):
+        if is_power_of_two(expr.right) or self.constant(expr.left, run, variable):
             return
         divisor, known = self.value(expr.right, run), self.printer.quotients
         arguments = next((arguments for _, arguments in known.values() if arguments[0] == divisor), None)
