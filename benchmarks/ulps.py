@@ -334,6 +334,8 @@ The wrapping, flooring and saturating integer operations and casts of the langua
 
 **cpu.** The float32 `exp log tanh erf sigmoid` are ours: without branch, table or call, so that loops over them vectorise on any
 processor.
+A loop that divides float32 by one number multiplies by its inverse and corrects the product: that is rounded correctly from 2^-100 on, and
+within two units in the last place below.
 {vector}Without a vector library (musl, macOS, glibc before 2.35) the scalar functions are called, with smaller errors.
 
 **opencl.** In both types
