@@ -24,7 +24,7 @@ from tcjit.mapping.nest.statement import DIM, FlatStatement
 from tcjit.mapping.nest.traffic import Traffic
 from tcjit.mapping.nest.vector_forms import MATRIX_PRODUCTS, has_vector_form
 
-VECTORS = (1, 2, 3, 4, 6, 8, 12, 16)
+VECTORS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
 COLUMNS = (2, 3, 4, 5, 6)  # of rows along two dimensions
 FEW_ROWS = 4  # of a tile at least where a result may have fewer: those that are missing are asked for at each term
@@ -168,7 +168,7 @@ def _choices(
                 if cost is None:
                     continue
                 step = abs(s.write.stride(shape.row)) if shape.row else 0
-                yield (_rank(costs.bound(shape, cost.cycles)), _rank(cost.cycles), step, -shape.rows * shape.columns), costs, shape, cost
+                yield (_rank(costs.bound(shape, cost.cycles)), _rank(cost.cycles), step, -shape.accumulators), costs, shape, cost
 
 
 def _at_one_iteration(s: FlatStatement) -> FlatStatement:
