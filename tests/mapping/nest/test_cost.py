@@ -47,14 +47,18 @@ def test_a_core_has_the_costs_of_its_machine() -> None:
 
 
 def test_plans_follow_costs() -> None:
-    """Where multiply-adds take long to finish, more of them are under way."""
+    """Where multiply-adds take long to finish, more of them are under way; of tiles that take as long, the one with more accumulators."""
+    s = shift_dims(flat(MATMUL, {"A": (6, 300), "B": (300, 64)}))
 
-    def accumulators(latency: float) -> int:
+    def few_over_many(latency: float) -> float:
+        """The time of a tile with 6 accumulators over that of one with 24."""
         core = core_of(replace(AVX512, costs=Costs(fma_latency=latency, vector_load=0.01)), 16, 4)
-        leaf = plan_nest(shift_dims(flat(MATMUL, {"A": (6, 300), "B": (300, 64)})), core).nest.leaf
-        return leaf.vectors * prod(count for _, count in leaf.rows)
+        few, many = (estimate(s, Shape("n", vectors, "m", 6, (), ("k",)), core) for vectors in (1, 4))
+        leaf = plan_nest(s, core).nest.leaf
+        assert few is not None and many is not None and leaf.vectors * prod(count for _, count in leaf.rows) >= 20
+        return few.cycles / many.cycles
 
-    assert accumulators(1.0) < 20 <= accumulators(20.0)
+    assert few_over_many(1.0) < 1.1 and few_over_many(20.0) > 2.0
 
 
 def estimate(s: FlatStatement, shape: Shape, core: Core) -> Estimate | None:
