@@ -150,14 +150,12 @@ class ReadEmitter(Emitter):
             return
         if is_power_of_two(expr.right) or self.constant(expr.left, run, variable):
             return
-        divisor, known = self.value(expr.right, run), self.printer.quotients
-        arguments = next((arguments for _, arguments in known.values() if arguments[0] == divisor), None)
-        if arguments is None:
-            scaled, inverse, scale = (f"tc_d{len(known)}_{part}" for part in ("scaled", "inverse", "scale"))
-            self.write(f"const float {scale} = {self.printer.helper('tc_scale_of_divisor_f32')}({divisor});")
-            self.write(f"const float {scaled} = {divisor} * {scale}, {inverse} = 1.0f / {scaled};")
-            arguments = divisor, scaled, inverse, scale
-        known[id(expr)] = "tc_scaled_quotient_f32", arguments
+        known = self.printer.quotients
+        divisor, scaled, inverse, scale = names = tuple(f"tc_d{len(known)}{part}" for part in ("", "_scaled", "_inverse", "_scale"))
+        self.write(f"const float {divisor} = {self.value(expr.right, run)};")
+        self.write(f"const float {scale} = {self.printer.helper('tc_scale_of_divisor_f32')}({divisor});")
+        self.write(f"const float {scaled} = {divisor} * {scale}, {inverse} = 1.0f / {scaled};")
+        known[id(expr)] = "tc_scaled_quotient_f32", names
 
     @contextmanager
     def repeated_values(self, run: Run) -> Iterator[None]:

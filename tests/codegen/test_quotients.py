@@ -165,6 +165,17 @@ def test_a_loop_over_lanes_multiplies_by_the_inverse_of_its_divisor() -> None:
         assert "tc_scaled_quotient_f32" not in kernel.source
 
 
+@pytest.mark.parametrize("divisor", ["(1.0 + fabs(D(m)))", "(D(m) - 3.0 * D(m))", "(D(m) > 0.0 ? D(m) : 2.0 - D(m))", "-D(m)", "7.0"])
+def test_divisors_that_are_computed(divisor: str) -> None:
+    torch.manual_seed(0)
+    x, d = torch.randn(500), torch.randn(7)
+    text = ROWS_OF_A_CPU.replace("X(n) / D(m)", f"X(n) / {divisor} + D(m) / {divisor}")
+    y = tcjit.define(text, target="cpu").rows(x, d)
+    by = {"(1": 1 + d.abs(), "(D(m) -": -2 * d, "(D(m) >": torch.where(d > 0, d, 2 - d), "-": -d, "7": torch.full_like(d, 7.0)}
+    value = next(value for begin, value in by.items() if divisor.startswith(begin))[:, None]
+    torch.testing.assert_close(y, x / value + d[:, None] / value, rtol=1e-6, atol=1e-6)
+
+
 def test_quotients_of_a_cpu_are_those_of_ieee_division() -> None:
     """Bit for bit from 2^-100 on, within two units in the last place below; signs of zeros included."""
     torch.manual_seed(0)
