@@ -34,7 +34,6 @@ from tcjit.mapping.machine import Machine
 from tcjit.mapping.marks import Scan
 from tcjit.mapping.nest.statement import PointwiseStore
 from tcjit.mapping.nest.vector_forms import is_dot_product
-from tcjit.mapping.operations import divides_integers
 from tcjit.mapping.pipeline import Mapped
 
 # gcc's partial redundancy elimination makes branches of the choices in functions of functions, log(1 + exp(x)) for one, and its vectoriser
@@ -234,8 +233,7 @@ class CEmitter(LaneEmitter):
         """A store in the epilogue of a tile, whose elements have these places."""
         self.places = places
         with self.bindings():
-            shared = [equal for equal in repeated(store.value) if not divides_integers(equal[0])]
-            bound = [self.printer.bind(equal, self.printer.value(equal[0])) for equal in shared]
+            bound = [self.printer.bind(equal, self.printer.value(equal[0])) for equal in repeated(store.value)]
             text = self.printer.store(store.dtype, target, self.printer.value(store.value))
         self.places = {}
         return f"{{ {' '.join(bound)} {text} }}" if bound else text
