@@ -75,11 +75,28 @@ GROUPS = PADDED.replace("X(n,c,", "X(n,c + 4*(f/2),").replace("c,k) where", "c,k
     ],
 )
 def test_the_order_of_a_padded_copy(body: str, layouts: dict[str, str], expected: tuple[int, ...]) -> None:
-    channels = 4 if body is GROUPS else 8
+    assert _padded_shape(body, layouts, (2, 8, 20), (4, 4 if body is GROUPS else 8, 3)) == expected
+
+
+@pytest.mark.parametrize(
+    ("channels", "filters", "stays"),
+    [
+        (32, 16, True),  # filters fill a vector, and there are fewer results than elements to transpose
+        (32, 10, False),
+        (8, 16, False),  # more results than elements
+        (600, 640, False),  # each element has so many uses that its transposition is little
+    ],
+)
+def test_a_padded_copy_stays_in_order_where_other_lanes_are_full(channels: int, filters: int, stays: bool) -> None:
+    shape = _padded_shape(PADDED, {"X": "dense 0,2,1"}, (2, channels, 20), (filters, channels, 3))
+    assert shape == ((2, 22, channels) if stays else (2, channels, 22))
+
+
+def _padded_shape(body: str, layouts: dict[str, str], x: tuple[int, ...], g: tuple[int, ...]) -> tuple[int, ...]:
     text = f"def f(float(N,C,W) X, float(F,D,K) G) -> (O) {body}"
-    found = extract(program(text, {"X": (2, 8, 20), "G": (4, channels, 3)}), layouts)
-    copies = [t for t in pad_operands(found, AVX512).tensors if t.name == "X_padded"]
-    assert [copy.shape for copy in copies] == [expected]
+    made = pad_operands(extract(program(text, {"X": x, "G": g}), layouts), AVX512)
+    (shape,) = (t.shape for t in made.tensors if t.name == "X_padded")
+    return shape
 
 
 @pytest.mark.parametrize(

@@ -431,7 +431,12 @@ class _Use:
             return True
         if self.has_separate_rows(vectors) and self.cheap and (paged or self.crowded):
             return True
-        if self.moves or row not in dims or rows <= core.ways or self.results < CROWDED_USES:
+        if self.moves or row not in dims:
+            return False
+        meets = self.crowded and self.step > LINE and self.step % LINE == 0
+        if self.cheap and (meets or paged and self.step > FOLLOWED * core.page):
+            return True
+        if rows <= core.ways or self.results < CROWDED_USES:
             return False
         strides = [flat.stride(row) * self.bytes for flat in self.operand.flats] if row else []
         return any(stride and stride % core.page == 0 for stride in strides)

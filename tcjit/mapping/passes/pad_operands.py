@@ -37,6 +37,8 @@ from tcjit.mapping.strides import affine_form
 # uses of each padded element that pay for computing it ahead: where conditions only cost time, and where they keep a sum from nests
 WORTH_PADDING = 8
 WORTH_NEST = 2
+FULL_LANES = 0.8  # of vectors over results that a copy does not move with, for it to stay in the order of what is read,
+HIDDEN_USES = 100  # unless its elements are in more vector operations than that each: these hide a transposition
 
 Copy = tuple[str, tuple[int, ...]]  # its name, and the axes of what is read, outermost first
 Multiple = tuple[frozenset[tuple[str, int]], int, int]  # a linear form, its constant, and a number that it is a multiple of
@@ -72,7 +74,7 @@ def pad_operands(before: Assignments, machine: Machine | None) -> Assignments:
             order = memory_order(storage.layout, len(storage.shape))
             if (long := _long_axis(a, p, temporaries.tensors[a.tensor], machine)) is not None:
                 order = *(other for other in range(len(p.axes)) if other != long), long
-            elif not (alone or moving.isdisjoint(names(_along_lanes(a, temporaries.tensors[a.tensor])))):
+            elif not (alone or moving.isdisjoint(names(_along_lanes(a, temporaries.tensors[a.tensor]))) or _has_lanes(a, p, machine)):
                 order = None
             order = order or tuple(range(len(p.axes)))  # elements that all lanes read lie as they did
             axes = [(axis.index, axis.size, axis.extent) for axis in (p.axes[place] for place in order)]
@@ -117,6 +119,20 @@ def _long_axis(a: Assignment, p: Padding, result: Storage, machine: Machine | No
         return None
     longest = max((extents[dim], place) for place, dims in enumerate(moving) for dim in dims)
     return longest[1] if longest[0] >= LONG * width else None
+
+
+def _has_lanes(a: Assignment, p: Padding, machine: Machine | None) -> bool:
+    """Whether results that a copy does not move with fill vectors, and its elements, no fewer than the results, which are transposed then,
+    have too few uses each to be transposed themselves."""
+    if machine is None:
+        return False
+    moving = {name for axis in p.axes for name in names(axis.subscript)}
+    beside = prod(upper - lower for name, lower, upper in a.results if name not in moving)
+    width = machine.lanes(DTYPES[a.value.dtype].bytes)
+    vectors, elements = -(-beside // width), prod(axis.size for axis in p.axes)
+    few = prod(upper - lower for _, lower, upper in a.results) <= elements
+    uses = prod(upper - lower for _, lower, upper in a.bounds) // beside * vectors // elements
+    return few and beside >= FULL_LANES * vectors * width and uses <= HIDDEN_USES
 
 
 def _outer_loops(a: Assignment, padding: Padding) -> OuterLoops | None:

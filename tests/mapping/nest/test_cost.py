@@ -120,6 +120,16 @@ def test_rows_further_apart_than_prefetchers_follow_are_copied(step: int, copied
     assert any("B" in show(operands(s, "m")[0][number].value) for number in cost.staged) == copied
 
 
+@pytest.mark.parametrize(("step", "copied"), [(1024, True), (1000, True), (768, True), (500, False), (16, False)])
+def test_points_of_rows_that_terms_put_on_pages_or_in_few_sets_are_copied(step: int, copied: bool) -> None:
+    """A row operand whose lines meet in few sets of the first cache, or lie on pages of their own."""
+    text = "def f(float(K,M) A, float(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n) }"
+    s = shift_dims(flat(text, {"A": (512, step), "B": (512, 256)}))
+    cost = estimate(s, Shape("n", 2, "m", 8, (), ("k",)), CORE)
+    assert cost is not None
+    assert any("A" in show(operands(s, "n")[0][number].value) for number in cost.staged) == copied
+
+
 def test_text_of_a_window_has_an_end() -> None:
     s = statement("convolution")
     window = Shape("w", 1, "f", 14, ("i", "j"), ("c",))

@@ -127,6 +127,22 @@ def test_blocks_of_terms(sizes: tuple[int, int, int], first: str, twice: bool) -
     assert set(dims[: len(first.split())]) == set(first.split()) and dims.count("k") == 1 + twice
 
 
+@pytest.mark.parametrize(
+    ("sizes", "first"),
+    [
+        ((90, 60000), "k"),  # the second cache holds 2184 terms of all rows, which 18 tiles read again
+        ((90, 2000), "n"),  # it holds all of them
+        ((4, 200000), "n"),  # one tile
+        ((2000, 20000), "n"),  # blocks would be so short that sums over lanes take longer
+    ],
+)
+def test_blocks_of_rows_whose_lanes_are_terms(sizes: tuple[int, int], first: str) -> None:
+    """Tiles of results read the same rows again and again: blocks of their terms stay in the second cache meanwhile."""
+    s = flat("def f(float(M,K) A) -> (C) { C(m,n) +=! m <= n ? A(m,k) * A(n,k) : 0.0 }", {"A": sizes})
+    loops = plan_nest(s, CORE, Leaf("k", 1, (("m", 4), ("n", 4)))).nest.loops
+    assert loops[0].dim == first
+
+
 SPREAD = "def f(float(F,B,E,A) X, float(E,C,F,D) Y) -> (O) { O(d,c,b,a) +=! X(f,b,e,a) * Y(e,c,f,d) }"
 
 
