@@ -33,6 +33,7 @@ ENOUGH_RESULTS, WORTH_CHUNKS = 16, 1 << 17  # on a CPU: results from which, and 
 FEW_TILES = 1 << 12  # results of a product with so long a sum are too few register tiles for many threads
 RUN = 1 << 10  # neighbours that a chunk takes of each row, at least
 LEAST_ROWS = 64  # of a matrix that is read once, in a chunk: what partial results move is little beside that
+LONG_STRETCH = 1 << 12  # elements that are read one after the other: what begins anew is little beside them
 LEAST_CHUNKS = 8  # of its rows that are worth it
 LONG = 256  # terms of a dimension that is cut on a CPU whatever loops are outside it, where operands are read again
 ACCURATE = 1 << 20  # terms of one result, one after the other: the sum of more loses digits that no other order of float32 would
@@ -120,7 +121,7 @@ def _row_chunks(a: Assignment, temporaries: Temporaries, before: Assignments, ma
     """Chunks of the rows of a matrix that comes from memory once, for what combines the rows: threads that shared its columns would each
     read short stretches of every row."""
     cut = _chunks(a, CPU_CHUNKS, machine, _outermost_first(a, temporaries, before))
-    count = min(CPU_CHUNKS, (cut.upper - cut.lower) // LEAST_ROWS)
+    count = min(CPU_CHUNKS, cut.upper - cut.lower, _volume(a.terms) // LEAST_ROWS)
     if cut.dim in a.dynamic:
         return 1
     for access in a.reads:
@@ -131,7 +132,9 @@ def _row_chunks(a: Assignment, temporaries: Temporaries, before: Assignments, ma
         if not once or storage.elements * DTYPES[storage.dtype].bytes <= machine.cache_bytes:
             continue
         apart = prod(upper - lower for name, lower, upper in a.results if steps[name] > row)  # results that threads share anyhow
-        if max(steps[name] for name, _, _ in a.terms) == row and min(steps[name] for name, _, _ in a.terms) > 1:
+        found = [steps[name] for name, _, _ in a.terms]
+        stretch = (cut.upper - cut.lower) // max(1, count // apart) * row  # of the rows of a chunk, where it has several
+        if min(found) > 1 and (max(found) == row or stretch >= LONG_STRETCH):
             return count // apart if count // apart * apart >= LEAST_CHUNKS else 1
     return 1
 

@@ -38,7 +38,7 @@ from tcjit.mapping.nest.tiled_statement import TiledStatement
 from tcjit.mapping.nest.transpose_results import GAIN, result_orders
 from tcjit.mapping.nest.vector_forms import NARROW, has_lane_form, has_vector_form, is_dot_product
 from tcjit.mapping.options import Options
-from tcjit.mapping.passes.chunk_reductions import chunk_reduction
+from tcjit.mapping.passes.chunk_reductions import CPU_CHUNKS, chunk_reduction
 from tcjit.mapping.reduction import combined, identity
 from tcjit.mapping.scop import OuterLoops
 from tcjit.mapping.storage import Storage, are_digits
@@ -291,11 +291,11 @@ class ReductionTiling:
         return min(choices, key=partial(self.cycles, a, temporaries)) if len(choices) > 1 else choices[0]
 
     def dot_products(self, a: Assignment, temporaries: Temporaries, *, panels: bool = True) -> DotProducts:
-        """The assignment over groups of terms, as many as a matrix unit takes at once where there is one; of halves, whose pairs have to be
-        copied, where the model says that it pays."""
-        machine = self.setting.machine
+        """The assignment over groups of terms, as many as a matrix unit takes at once where there is one, in each of equal chunks where these
+        read copies without ``panels``; of halves, whose pairs have to be copied, where the model says that it pays."""
+        machine, multiple = self.setting.machine, DEPTH if panels else DEPTH * CPU_CHUNKS
         form = partial(form_dot_products, a, temporaries, machine, panels=panels)
-        ways = [(1, False), *([(DEPTH, False), (DEPTH, True)] if machine.matrix_types else [])]
+        ways = [(1, False), *([(multiple, False), (multiple, True)] if machine.matrix_types else [])]
         cycles: dict[tuple[int, bool], float] = {}
         for multiple, innermost in ways:
             with temporaries.trial():

@@ -30,6 +30,14 @@ def test_large_products_use_it_and_small_ones_do_not() -> None:
     assert "matrix unit" not in reductions(NN, {"A": (256, 256), "B": (256, 256)}, replace(UNIT, matrix_types=frozenset()))[-1]
 
 
+@pytest.mark.parametrize("terms", [1 << 17, 131077])
+def test_long_sums_have_chunks_of_whole_registers(terms: int) -> None:
+    """Whatever the number of terms: zeros end the words of a copy."""
+    text = "def f(int8(M,K) A, int8(K,N) B) -> (O) { O(m,n) +=! int32(A(m,k)) * int32(B(k,n)) }"
+    first, *_ = reductions(text, {"A": (23, terms), "B": (terms, 13)})
+    assert first.startswith("O_part: loops chunk") and "matrix unit" in first
+
+
 def test_it_takes_no_other_types() -> None:
     shapes: Shapes = {"A": (256, 256), "B": (256, 256)}
     assert "matrix unit" not in reductions(NN.replace("bfloat16", "half"), shapes)[-1]

@@ -227,6 +227,9 @@ def test_few_long_rows_are_streamed_in_blocks() -> None:
         ("def f(float(K,N) X) -> (Y) { Y(n) max=! X(k,n) }", (4000, 300), 32),
         ("def f(float(B,K,N) X) -> (Y) { Y(b,n) +=! X(b,k,n) }", (4, 1000, 300), 4),  # of each of the matrices that threads share
         ("def f(float(B,K,N) X) -> (Y) { Y(b,n) +=! X(b,k,n) }", (40, 1000, 30), 0),
+        ("def f(float(A,B,N) X) -> (Y) { Y(n) +=! X(a,b,n) }", (8, 160, 2600), 20),  # each with 8 stretches of 8 rows
+        ("def f(float(A,B,N) X) -> (Y) { Y(n) +=! X(a,b,n) }", (200, 160, 20), 40),  # of five matrices each
+        ("def f(float(A,B,N) X) -> (Y) { Y(n) +=! X(a,b,n) }", (20, 640, 40), 0),  # stretches would be short
         ("def f(float(K,N) X) -> (Y) { Y(k) +=! X(k,n) }", (4000, 300), 0),
         ("def f(float(B,K,N) X) -> (Y) { Y(k) +=! X(b,k,n) }", (40, 100, 300), 0),  # neighbours are terms
         ("def f(float(K,N) X) -> (Y) { Y(n) +=! X(k+j,n) where k in 0:K-2, j in 0:3 }", (4000, 300), 0),  # rows are read again
