@@ -291,8 +291,8 @@ class ReductionTiling:
         return min(choices, key=partial(self.cycles, a, temporaries)) if len(choices) > 1 else choices[0]
 
     def dot_products(self, a: Assignment, temporaries: Temporaries, *, panels: bool = True) -> DotProducts:
-        """The assignment over groups of terms, as many as a matrix unit takes at once where there is one, in each of equal chunks where these
-        read copies without ``panels``; of halves, whose pairs have to be copied, where the model says that it pays."""
+        """The assignment over groups of terms, as many as a matrix unit takes at once where there is one, also in each of equal chunks,
+        which read copies without ``panels``; of halves, whose pairs have to be copied, where the model says that it pays."""
         machine, multiple = self.setting.machine, DEPTH if panels else DEPTH * CPU_CHUNKS
         form = partial(form_dot_products, a, temporaries, machine, panels=panels)
         ways = [(1, False), *([(multiple, False), (multiple, True)] if machine.matrix_types else [])]
