@@ -19,6 +19,7 @@ from tcjit.mapping.nest.statement import FlatAccess, FlatStatement
 from tcjit.mapping.nest.traffic import Moved
 
 UPDATES = 8  # of accumulators for each line that a step fetches, at least
+NEW_PART = 0.5  # of what a tile reads at a term that the one before it did not read, at least
 NEAR_PART = 4  # such blocks fit into the second cache, with what else it holds
 
 
@@ -44,24 +45,31 @@ def prefetches(s: FlatStatement, nest: Nest, found: Sequence[Operand], staged: C
 
 def _loop_of_blocks(s: FlatStatement, nest: Nest, flat: FlatAccess, size: int, core: Core) -> str:
     """The dimension of the innermost loop each iteration of which reads another block, small enough to be fetched one iteration before."""
-    if nest.block_loop(s) is not None:
-        return ""
     moved = Moved(flat.form, size, False)
     tile = {dim: nest.leaf.tile(dim, core.lanes) for dim in s.outputs}
     sizes = {dim: min(tile.get(dim, s.extent(dim)), s.extent(dim)) for dim in s.dims}
     if _is_in_order(s, nest, flat, sizes, LINE // size):
         return ""
+    part = _part_of_term(s, nest, flat, sizes, core.page // size)
     for loop in reversed(nest.loops[: nest.accumulated(s)]):
         step = abs(flat.stride(loop.dim)) * loop.block
-        if not step or sizes[loop.dim] == s.extent(loop.dim):
+        if not step or loop.dim in s.terms or sizes[loop.dim] == s.extent(loop.dim):
             continue
         if moved.footprint(sizes) * NEAR_PART > core.l2:
             return ""
         span = 1 + sum(abs(flat.stride(dim)) * (sizes[dim] - 1) for dim in flat.dims)
-        if step >= span:
+        if step >= span or step >= NEW_PART * part > 0:
             return loop.dim
         sizes[loop.dim] = s.extent(loop.dim)
     return ""
+
+
+def _part_of_term(s: FlatStatement, nest: Nest, flat: FlatAccess, tile: Mapping[str, int], page: int) -> int:
+    """The elements between the first and the last that a tile reads at one term, where each term has its part on another page; else 0."""
+    terms = [dim for dim in s.terms if dim not in nest.leaf.window and s.extent(dim) > 1]
+    if not terms or min(abs(flat.stride(dim)) for dim in terms) < page:
+        return 0
+    return 1 + sum(abs(flat.stride(dim)) * (count - 1) for dim, count in tile.items() if dim not in terms and dim in flat.dims)
 
 
 def _is_in_order(s: FlatStatement, nest: Nest, flat: FlatAccess, tile: Mapping[str, int], line: int) -> bool:

@@ -38,6 +38,19 @@ def test_the_next_image_of_a_batch(images: tuple[int, ...], dims: list[str]) -> 
     assert [prefetch.dim for prefetch in prefetched(GROUPS, {"X": images, "K": WEIGHTS})] == dims
 
 
+@pytest.mark.parametrize(
+    ("shape", "filters", "dims"),
+    [
+        ((5, 243, 1124, 300), 4, ["h"]),  # eight rows of a channel, two of which the tile before has read, then the next channel
+        ((5, 64, 58, 58), 64, []),  # the next tile is beside, in the lines of this one
+    ],
+)
+def test_the_next_rows_of_every_channel(shape: tuple[int, ...], filters: int, dims: list[str]) -> None:
+    """Where lines of a channel are few, and those of the next one lie on another page."""
+    text = "def f(float(N,C,H,W) X, float(F,C,3,3) K) -> (O) { O(n,f,h,w) +=! X(n,c,h+i,w+j) * K(f,c,i,j) }"
+    assert [prefetch.dim for prefetch in prefetched(text, {"X": shape, "K": (filters, shape[1], 3, 3)})] == dims
+
+
 def test_what_is_read_in_order_is_foreseen() -> None:
     """Matrices one after the other, each from its first line to its last."""
     text = "def f(float(B,M,K) A, float(B,K,N) X) -> (C) { C(b,m,n) +=! A(b,m,k) * X(b,k,n) }"
