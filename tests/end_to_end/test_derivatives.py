@@ -157,6 +157,18 @@ def test_masked_scores_of_minus_infinity() -> None:
     assert x.grad is not None and torch.allclose(got, x.grad)
 
 
+def test_infinities_that_no_term_replaces() -> None:
+    """The identity of a minimum is infinite, too: outside of the part that the statement writes, and where data pick no element."""
+    x = torch.tensor([torch.inf, torch.inf, -1.0, torch.inf], dtype=torch.float64)
+    text = "def f(double(N) X, double(N,M) A) -> (Y) { Y(i) = X(i)  Y(i) min= A(i, j) where i in 1:3 }"
+    assert_right(text, {"X": x, "A": seeded((4, 3), 1)})
+    text = "def f(double(N) X, int64(M) I, double(M) A) -> (Y) { Y(i) = X(i)  Y(I(j)) min= A(j) * A(j) }"
+    args = {"X": x, "I": torch.tensor([1, 2, 1]), "A": seeded((3,), 1)}
+    assert_right(text, args)
+    by_x, _ = gradients(Differentiable(define(text)), args, 1)[0]
+    assert by_x.tolist() == [weight if i != 1 else 0.0 for i, weight in enumerate(seeded((4,), 0).tolist())]
+
+
 @pytest.mark.parametrize("dtype", ["half", "bfloat16", "float"])
 def test_narrow_types_are_near_the_wide_one(dtype: str) -> None:
     """Through the compiler for CPUs: cotangents of temporaries are float32, so that only the results are rounded."""

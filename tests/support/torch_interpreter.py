@@ -148,8 +148,9 @@ class _Statement:
             inside = torch.zeros(shape, dtype=torch.bool)
             inside[box] = True
             made = torch.where(inside, made, old)
-        else:  # among equal elements what was there counts as one
-            made = _REDUCTIONS[statement.operator][1](old, made)
+        else:  # among equal elements what was there counts as one, and alone where no term came
+            combined = _REDUCTIONS[statement.operator][1](old, made)
+            made = torch.where(made == start, old, combined) if reduce in ("amax", "amin") else combined
         self.state[statement.tensor] = made.to(dtype)
 
     def value(self, expr: Expr) -> Tensor:

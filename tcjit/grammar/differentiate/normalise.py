@@ -5,7 +5,7 @@
 | ``T op= e``, no reduction index | ``T_k(l) = T_{k-1}(l) op e`` |
 | ``T op=! e``, no reduction index | ``T_k(l) = e`` |
 | a part of the left side | a choice over the whole: ``inside ? e : T_{k-1}(l)``; a reduction's with the identity, in its own tensor |
-| ``T op= e`` with reduction, no sum | ``P op=! e``, then ``T_k(l) = T_{k-1}(l) op P(l)`` |
+| ``T op= e`` with reduction, no sum | ``P op=! e``, then ``T_k(l) = T_{k-1}(l) op P(l)``, where ``P`` has terms |
 | ``T += e`` with reduction | ``T_k = T_{k-1}``, then ``+=`` |
 | ``T max=! e``, ``e`` computed | ``e_T(l, r) = e``, then ``T max=! e_T(l, r)``: an element that won is found by comparing what is stored |
 
@@ -204,12 +204,10 @@ class _Normaliser:
             self.updates.append(Update(target, left, "+=", False, value, ranges, exists, targets))
         else:
             part: Expr = read(emit(operator, value, ranges, exists), left, value.dtype)
-            if statement.initialise:
-                result = chosen(convert(part, dtype), old)
-            else:
+            if not statement.initialise:
                 assert old is not None
-                result = convert(_combined(operator, convert(old, part.dtype), part), dtype)
-            self.current[tensor] = emit("=", result, plain)
+                part = (_where_picked if targets else _combined)(operator, convert(old, part.dtype), part)
+            self.current[tensor] = emit("=", chosen(convert(part, dtype), old), plain)
 
     def _exists(self, statement: Statement, inside: Expr) -> tuple[Expr, ...]:
         """The clauses without which a reduction index would stand nowhere."""
@@ -300,3 +298,11 @@ def _combined(operator: str, old: Expr, value: Expr) -> Expr:
     if operator in ("+=", "*="):
         return Binary(operator[0], old, value, dtype=old.dtype)
     return Call(operator[:-1], (old, value), dtype=old.dtype)
+
+
+def _where_picked(operator: str, old: Expr, value: Expr) -> Expr:
+    """The same where data pick what ``value`` is made of: an extreme of no terms is infinite and would tie with an infinity before it."""
+    combined = _combined(operator, old, value)
+    if operator not in ("max=", "min=") or not is_float(old.dtype):
+        return combined
+    return Select(compare("==", value, identity(operator, old.dtype)), old, combined, dtype=old.dtype)
