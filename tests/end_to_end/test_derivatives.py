@@ -169,6 +169,13 @@ def test_infinities_that_no_term_replaces() -> None:
     assert by_x.tolist() == [weight if i != 1 else 0.0 for i, weight in enumerate(seeded((4,), 0).tolist())]
 
 
+def test_a_divisor_that_is_there_under_a_condition_only() -> None:
+    text = "def f(double(M) X, double(N) Z) -> (Y) { Y(i) +=! (i >= 1) ? X(k) / Z(i - 1) : 0.0 where i in 0:N+1 }"
+    assert_right(text, {"X": seeded((3,), 1), "Z": seeded((4,), 2)})
+    text = "def f(double(M) X, double(V) Z, int64(N) I) -> (Y) { Y(i) +=! (k < N - i) ? X(k) / Z(I(i)) : 0.0 where i in 0:N+1 }"
+    assert_right(text, {"X": seeded((3,), 1), "Z": seeded((4,), 2), "I": torch.tensor([3, 0])})
+
+
 @pytest.mark.parametrize("dtype", ["half", "bfloat16", "float"])
 def test_narrow_types_are_near_the_wide_one(dtype: str) -> None:
     """Through the compiler for CPUs: cotangents of temporaries are float32, so that only the results are rounded."""

@@ -10,10 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tcjit.grammar.ast import Access, Binary, Def, Scalar
-from tcjit.grammar.bounds_check import Isl
 from tcjit.grammar.differentiate.activity import active_tensors, checked_names, nesting_refused, read_again
 from tcjit.grammar.differentiate.body import Body, tensors_read, text_of
-from tcjit.grammar.differentiate.box import positive_scalars
 from tcjit.grammar.differentiate.contribute import Contribution, contribution, materialise, plain_read
 from tcjit.grammar.differentiate.dead_terms import without_dead_terms
 from tcjit.grammar.differentiate.invert import dimension_name
@@ -81,8 +79,6 @@ class _Reverse:
         self.wrt = {name: self.form.initial.get(name, name) for name in wrt}  # by the forward's name, that of the version
         self.body = Body(self.form)
         self.saved, self.ties, self.differentiable = saved, ties, differentiable
-        self.positive = positive_scalars(definition)
-        self.isl = Isl()
         self.contributions: dict[str, list[Contribution]] = {}
         self.cotangents: dict[str, str] = {}  # of each return, the parameter
 
@@ -167,7 +163,7 @@ class _Reverse:
     def _reverse(self, update: Update, gradient: Access) -> None:
         for leaf, term, conditions, over in terms(update, gradient, self.active, self.body, self.ties, self.differentiable):
             name = leaf.name if isinstance(leaf, Scalar) else leaf.tensor
-            made = contribution(leaf, term, over, conditions, self.body, self.positive, self.isl)
+            made = contribution(leaf, term, over, conditions, self.body)
             self.contributions.setdefault(name, []).append(made)
 
     def _gradient(self, version: str, result: str) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from tcjit.grammar.ast import Access, Def, Expr, Param, Scalar, Size
+from tcjit.grammar.bounds_check import Isl
+from tcjit.grammar.differentiate.box import Bounds, IndexBox, positive_scalars
 from tcjit.grammar.differentiate.normalise import NormalForm, Update
 from tcjit.grammar.differentiate.simplify import literal, reads
 from tcjit.grammar.differentiate.write import Statements, parameter, statements, write
@@ -24,6 +26,12 @@ class Body:
         self.shapes: dict[str, Shape] = {**form.shapes, **{p.name: () for p in form.definition.params if not p.dims}}
         self.updates: list[Update] = []
         self.params: dict[str, Param] = {}
+        self.positive = positive_scalars(form.definition)
+        self.isl = Isl()
+
+    def box(self, ranges: Bounds) -> IndexBox:
+        """The values that indices of these ranges take together."""
+        return IndexBox(ranges, self.positive, self.isl)
 
     def parameter(self, name: str) -> Param:
         """A tensor as a parameter."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from tcjit.grammar import polynomial
 from tcjit.grammar.ast import Access, Binary, Cast, Expr, Index, Scalar, Select, Size
-from tcjit.grammar.bounds_check import Isl
 from tcjit.grammar.differentiate.body import Body
 from tcjit.grammar.differentiate.invert import Read, dimension_name, invert
 from tcjit.grammar.differentiate.normalise import Update
@@ -43,9 +42,7 @@ class Contribution:
     hints: Mapping[str, str] = field(default_factory=dict)
 
 
-def contribution(
-    leaf: Leaf, term: Expr, update: Update, conditions: Iterable[Expr], body: Body, positive: Iterable[str], isl: Isl
-) -> Contribution:
+def contribution(leaf: Leaf, term: Expr, update: Update, conditions: Iterable[Expr], body: Body) -> Contribution:
     """What one read of ``update`` contributes to the tensor or scalar that it reads, ``term`` being in the update's indices."""
     known = list(conditions)
     while isinstance(term, Select) and (is_number(term.other, 0) or is_number(term.then, 0)):
@@ -55,10 +52,10 @@ def contribution(
         else:
             known.append(unless(term.condition))
             term = term.other
-    term = assume(term, known)
     subscripts = () if isinstance(leaf, Scalar) else leaf.subscripts
+    term = assume(term, known)
     shape = body.shapes[leaf.name if isinstance(leaf, Scalar) else leaf.tensor]
-    inverse = invert(Read(subscripts, update.ranges, update.left, tuple(known)), shape, positive, isl)
+    inverse = invert(Read(subscripts, update.ranges, update.left, tuple(known)), shape, body.positive, body.isl)
     names = {value.name: name for name, value in inverse.substitution.items() if isinstance(value, Index)}
     return Contribution(inverse.rewrite(term), inverse.guards, inverse.kept, names)
 

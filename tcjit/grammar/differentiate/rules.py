@@ -28,7 +28,7 @@ from tcjit.grammar.differentiate.simplify import (
     where,
 )
 from tcjit.grammar.polynomial import number
-from tcjit.grammar.walk import with_indices
+from tcjit.grammar.walk import walk, with_indices
 
 # a read, the derivative by it times the cotangent, when that counts, and the indices with their ranges that it is summed over
 Term = tuple[Leaf, Expr, list[Expr], Update]
@@ -45,7 +45,7 @@ def terms(update: Update, gradient: Access, active: Container[str], body: Body, 
         stored = body.own(update) if update.operator == "=" and may_reuse(update.value) else None
         guard, inner = _guarded(update.value)
         dividend, divisor = _quotient(inner, update.reduction)
-        if divisor is not None and _is_complete(update, body):
+        if divisor is not None and _is_complete(update, body) and (guard is None or _is_there(divisor, update, body)):
             yield from _of_quotient(update, guard, dividend, divisor, gradient, active, body)
             return
         for leaf, derivative in derivatives(update.value, active, stored).items():
@@ -98,12 +98,23 @@ def _is_complete(update: Update, body: Body) -> bool:
     return only and not update.targets and update.initialise and bool(update.reduction) and is_float(update.value.dtype)
 
 
+def _is_there(expr: Expr, update: Update, body: Body) -> bool:
+    """Whether all that an expression reads is inside its tensor at every left index, whatever the condition of the update."""
+    box = body.box({name: update.ranges[name] for name in update.left})
+    return all(
+        box.implies(compare(">=", subscript, number(0))) and box.implies(compare("<", subscript, extent))
+        for node in walk(expr)
+        if isinstance(node, Access)
+        for subscript, extent in zip(node.subscripts, body.shapes[node.tensor], strict=True)
+    )
+
+
 def _of_quotient(
     update: Update, guard: Expr | None, dividend: Expr, divisor: Expr, gradient: Access, active: Container[str], body: Body
 ) -> Iterator[Term]:
     """The contributions of a sum of quotients as of the quotient of a sum: the cotangent is divided once for all terms, and the sum is not
     computed again for the divisor. Without a term the sum is 0, which it cannot be with terms that are divided by 0."""
-    left = replace(update, ranges={name: update.ranges[name] for name in update.left})
+    left = replace(update, ranges={name: update.ranges[name] for name in update.left}, value=divisor)
     share = _stored(update, "d_sum", divide(gradient, divisor), body)
     spans = ([integer_of(end) for end in update.ranges[name]] for name in update.reduction)
     filled = [compare("<", number(0), polynomial.expression(upper - lower)) for lower, upper in spans]
