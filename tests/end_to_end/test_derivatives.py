@@ -176,6 +176,22 @@ def test_a_divisor_that_is_there_under_a_condition_only() -> None:
     assert_right(text, {"X": seeded((3,), 1), "Z": seeded((4,), 2), "I": torch.tensor([3, 0])})
 
 
+@pytest.mark.parametrize("read", ["X(i)", "X(I(i))"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "(i < N ? READ * A(i) : 0.0) + (i >= 2 && i < N ? READ : 0.0)",
+        "(i < 2 ? READ * A(i) : 0.0) + (i >= 3 && i < N && A(i) > -9.0 ? READ : A(0))",
+        "i >= 4 ? A(0) : (i < 2 ? exp(READ) : sin(READ)) + READ",
+        "(i >= N ? 0.0 : READ * A(i)) + (i >= 4 || A(i) > 9.0 ? 0.0 : READ)",
+    ],
+)
+def test_one_read_under_several_conditions(value: str, read: str) -> None:
+    """Each protects it in its own term of the derivative, where a gather asks what it reads, and a tangent is read, once for all."""
+    text = f"def f(double(N) X, double(N) A, int64(N) I) -> (Y) {{ Y(i) = {value.replace('READ', read)} where i in 0:N+2 }}"
+    assert_right(text, {"X": seeded((4,), 1), "A": seeded((4,), 2), "I": torch.tensor([2, 0, 2, 3])})
+
+
 @pytest.mark.parametrize("dtype", ["half", "bfloat16", "float"])
 def test_narrow_types_are_near_the_wide_one(dtype: str) -> None:
     """Through the compiler for CPUs: cotangents of temporaries are float32, so that only the results are rounded."""

@@ -9,7 +9,7 @@ from tcjit.grammar.ast import Access, Binary, Cast, Expr, Index, Scalar, Select,
 from tcjit.grammar.differentiate.body import Body
 from tcjit.grammar.differentiate.invert import Read, dimension_name, invert
 from tcjit.grammar.differentiate.normalise import Update
-from tcjit.grammar.differentiate.partials import Leaf
+from tcjit.grammar.differentiate.partials import Leaf, read_where
 from tcjit.grammar.differentiate.simplify import (
     FALSE,
     add,
@@ -53,6 +53,8 @@ def contribution(leaf: Leaf, term: Expr, update: Update, conditions: Iterable[Ex
             known.append(unless(term.condition))
             term = term.other
     subscripts = () if isinstance(leaf, Scalar) else leaf.subscripts
+    if any(map(reads, subscripts)):  # a guard asks what they read, outside of the conditions that terms of a sum have
+        known += conjuncts(read_where(leaf, update.value))
     term = assume(term, known)
     shape = body.shapes[leaf.name if isinstance(leaf, Scalar) else leaf.tensor]
     inverse = invert(Read(subscripts, update.ranges, update.left, tuple(known)), shape, body.positive, body.isl)

@@ -3,22 +3,31 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import replace
+from functools import reduce
 
+from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Expr, Scalar, Select, Unary
 from tcjit.grammar.differentiate import table
 from tcjit.grammar.differentiate.simplify import (
+    TRUE,
     add,
     call,
+    conjunction,
+    conjuncts,
     convert,
     divide,
+    either,
     is_float,
     is_number,
     literal,
     multiply,
     negate,
+    opposite,
+    reads,
     select,
     square,
 )
+from tcjit.grammar.walk import walk
 
 Leaf = Access | Scalar
 Derivatives = dict[Leaf, Expr]
@@ -37,6 +46,24 @@ def may_reuse(expr: Expr) -> bool:
     if isinstance(expr, Select):
         return may_reuse(expr.then) or may_reuse(expr.other)
     return (isinstance(expr, Binary) and expr.op == "/" and is_float(expr.dtype)) or table.may_reuse(expr)
+
+
+def read_where(leaf: Leaf, expr: Expr) -> Expr:
+    """The conditions on indices under which ``expr`` reads ``leaf``: all of those of one place, or of another."""
+    places = [
+        [guard if holds else opposite(guard) for guard, holds in guards if _is_on_indices(guard)]
+        for access, guards in guarded_accesses(expr)
+        if replace(access, where=None) == leaf
+    ]
+    if not places:  # a scalar is there everywhere
+        return TRUE
+    common = conjunction(*(part for part in places[0] if all(part in place for place in places)))
+    rest = {conjunction(*(part for part in place if part not in conjuncts(common))): None for place in places}
+    return common if TRUE in rest else conjunction(common, reduce(either, rest))
+
+
+def _is_on_indices(condition: Expr) -> bool:
+    return not reads(condition) and all(node.dtype in ("int64", "bool") for node in walk(condition))
 
 
 class _PartialDerivatives:

@@ -236,6 +236,12 @@ def unless(condition: Expr) -> Expr:
     return Unary("!", condition, dtype="bool")
 
 
+def opposite(condition: Expr) -> Expr:
+    """``!condition``, as a comparison where it is one of integers."""
+    turned = _negated(condition)
+    return unless(condition) if turned is None else turned
+
+
 def conjuncts(condition: Expr) -> list[Expr]:
     """What stands between ``&&``, in order."""
     if isinstance(condition, Binary) and condition.op == "&&":

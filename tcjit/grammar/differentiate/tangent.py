@@ -9,9 +9,20 @@ from tcjit.grammar.ast import Access, Def, Expr, Scalar
 from tcjit.grammar.differentiate.activity import active_tensors, checked_names, nesting_refused, read_again
 from tcjit.grammar.differentiate.body import Body, text_of
 from tcjit.grammar.differentiate.normalise import Update, normalise
-from tcjit.grammar.differentiate.partials import Leaf, derivatives, may_reuse
+from tcjit.grammar.differentiate.partials import Leaf, derivatives, may_reuse, read_where
 from tcjit.grammar.differentiate.rules import others, winners
-from tcjit.grammar.differentiate.simplify import add, convert, divide, is_float, literal, multiply, where, wide_type
+from tcjit.grammar.differentiate.simplify import (
+    add,
+    conjunction,
+    conjuncts,
+    convert,
+    divide,
+    is_float,
+    literal,
+    multiply,
+    where,
+    wide_type,
+)
 from tcjit.grammar.differentiate.values import with_values
 
 
@@ -91,6 +102,11 @@ class _Forward:
         name = self.tangents[leaf.name if isinstance(leaf, Scalar) else leaf.tensor]
         return Access(name, () if isinstance(leaf, Scalar) else leaf.subscripts, dtype=self.body.dtypes[name])
 
+    def _read_where(self, leaf: Leaf, update: Update) -> Expr:
+        """Where the tangent of a leaf is there: the terms of a derivative that is a sum have a condition each."""
+        box = self.body.box(update.ranges)
+        return conjunction(*(part for part in conjuncts(read_where(leaf, update.value)) if not box.implies(part)))
+
     def _update(self, update: Update) -> None:
         body, target = self.body, update.target
         stored = body.own(update) if update.operator == "=" and may_reuse(update.value) else None
@@ -102,7 +118,7 @@ class _Forward:
         name = self.tangents[target]
         value: Expr = literal(0, body.dtypes[name])
         for leaf, derivative in along.items():
-            value = add(value, multiply(derivative, self._tangent_of(leaf)))
+            value = add(value, where(self._read_where(leaf, update), multiply(derivative, self._tangent_of(leaf))))
         if update.operator in ("max=", "min="):
             hit, count = winners(update, body.dtypes[name], body, self.ties)
             value = where(hit, value if count is None else divide(value, count))
