@@ -124,7 +124,7 @@ class LaneEmitter(ReadEmitter):
             if (lines := find_streamed_lanes(self, node.loop, self.nontemporal)) is not None:
                 self.stream(node.loop, lines)
                 return
-            for line in rows_ahead(self, node.loop):
+            for line in rows_ahead(self, node.loop, self.machine):
                 self.line(line)
             lanes = self.overlapping_lanes(node.loop)
             with self.vectors(node.loop, lanes) if lanes else nullcontext(node.loop) as loop:

@@ -11,17 +11,17 @@ from tcjit.codegen.reads import ReadEmitter
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
-from tcjit.mapping.machine import LINE
+from tcjit.mapping.machine import LINE, Machine
 
 MOST_LINES = 8  # of a row: the processor finds the rest of longer ones
 DISTANCE = 8  # rows
 
 
-def rows_ahead(emitter: ReadEmitter, lanes: For) -> list[str]:
+def rows_ahead(emitter: ReadEmitter, lanes: For, machine: Machine) -> list[str]:
     """Lines in front of a loop over lanes that ask for what it reads some iterations of the loop around it later."""
     if len(lanes.body) != 1 or not isinstance(run := lanes.body[0], Run) or not emitter.around or not lanes.trips:
         return []
-    around, machine, lines = emitter.around[-1], emitter.machine, list[str]()
+    around, lines = emitter.around[-1], list[str]()
     for access, guards in guarded_accesses(emitter.mapped.scop.statement(run.statement).value):
         storage = emitter.mapped.scop.tensor(access.tensor)
         size = DTYPES[storage.dtype].bytes
