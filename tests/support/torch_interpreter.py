@@ -141,7 +141,13 @@ class _Statement:
         flat = place.expand(self.extents).reshape(-1)
         if reduce == "prod" and value.requires_grad:
             raise Unsupported("a second derivative of a scattered product")
-        made = torch.full_like(old, start).reshape(-1).scatter_reduce(0, flat, value.reshape(-1), reduce).reshape(shape)
+        made = torch.full_like(old, start).reshape(-1)
+        if reduce in ("amax", "amin") and value.dtype == torch.float64:  # no infinity that a result starts from counts among equal terms
+            terms = torch.full_like(made, math.nan).scatter_reduce(0, flat, value.reshape(-1), reduce, include_self=False)
+            made = torch.where(torch.zeros_like(made, dtype=torch.bool).index_fill(0, flat, True), terms, made)
+        else:
+            made = made.scatter_reduce(0, flat, value.reshape(-1), reduce)
+        made = made.reshape(shape)
         if statement.initialise:
             ranges = dict(zip(self.names, self.domain, strict=True))
             box = tuple(slice(*ranges[s.name]) if isinstance(s, Index) else slice(None) for s in statement.subscripts)
