@@ -34,7 +34,7 @@ WINDOWS = 32  # and of all of them together
 BLOCK_TERMS = 512  # terms that accumulators sum: the sum of more loses digits, and its panels leave the caches
 STREAMED_ROWS = 16  # of a matrix that is read once, side by side: prefetchers follow about as many
 BLOCK_EDGES = 4  # times the cycles in which a tile's accumulators are loaded and stored that a block of terms takes at least
-HELD = 0.75  # of the second cache that a block of rows takes which tiles read again
+CACHED = 0.75  # of the second cache that a block of rows takes which tiles read again
 BLOCK_STARTS = 10  # times the cycles in which threads start that a block around all results takes at least
 STREAMED_PAGES = 4  # of each of them that a thread takes at once, at most
 PARTS = 4  # their number is a multiple of, as that of threads often is
@@ -253,8 +253,8 @@ def _blocks(costs: TileCosts, shape: Shape, cost: Estimate, *, crowded: bool) ->
     again = not costs.over_terms and any(use.results > (rows if use.moves else width) for use in costs.uses)  # by another tile
     kept = s.in_memory or not s.epilogue  # between blocks of all panels
     far = streams or (kept and again and (crowded or cost.lane_panel + cost.row_panel > core.l2))
-    if costs.over_terms and not streams and (held := _held_terms(costs, shape)):
-        most, far = held, True
+    if costs.over_terms and not streams and (cached := _cached_terms(costs, shape)):
+        most, far = cached, True
     if terms < 2 * most or not (far or s.body.dtype in ROUNDING):
         return [], False, []
     inside = terms
@@ -270,13 +270,13 @@ def _blocks(costs: TileCosts, shape: Shape, cost: Estimate, *, crowded: bool) ->
     return [Loop(dim, size)], far, parts
 
 
-def _held_terms(costs: TileCosts, shape: Shape) -> int:
+def _cached_terms(costs: TileCosts, shape: Shape) -> int:
     """The terms, along which lanes are, of blocks of all rows that stay in the second cache while tiles of results read these again, where
     it does not hold all terms; 0 where blocks would be so short that the sums over lanes take longer."""
     core = costs.core
     rows = {use.operand.flats[0].tensor: use.elements * use.bytes // costs.trips for use in costs.uses if use.results > 1}
     tiles = prod(-(-costs.s.extent(dim) // count) for dim, count in shape.leaf_rows)
-    most = int(HELD * core.l2) // max(1, sum(rows.values()))
+    most = int(CACHED * core.l2) // max(1, sum(rows.values()))
     across = costs.edge(shape)
     update = shape.accumulators * costs.update / core.lanes  # of one term
     enough = BLOCK_EDGES * across / update
