@@ -13,7 +13,7 @@ from tcjit.codegen.dialect import Dialect
 from tcjit.codegen.expression import vtype
 from tcjit.codegen.half_vectors import HALF, HalfLanes, converted, find_half_lanes
 from tcjit.codegen.loops import For, Reduction, Run, SimdLoop, runs, substitute
-from tcjit.codegen.prefetch_rows import rows_ahead
+from tcjit.codegen.prefetch_rows import row_prefetches
 from tcjit.codegen.profile import scaled
 from tcjit.codegen.reads import ReadEmitter
 from tcjit.codegen.split_lanes import LaneConditions
@@ -124,7 +124,7 @@ class LaneEmitter(ReadEmitter):
             if (lines := find_streamed_lanes(self, node.loop, self.nontemporal)) is not None:
                 self.stream(node.loop, lines)
                 return
-            for line in rows_ahead(self, node.loop, self.machine):
+            for line in row_prefetches(self, node.loop, self.machine):
                 self.line(line)
             lanes = self.overlapping_lanes(node.loop)
             with self.vectors(node.loop, lanes) if lanes else nullcontext(node.loop) as loop:

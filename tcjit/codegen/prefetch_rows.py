@@ -17,7 +17,7 @@ MOST_LINES = 8  # of a row: the processor finds the rest of longer ones
 DISTANCE = 8  # rows
 
 
-def rows_ahead(emitter: ReadEmitter, lanes: For, machine: Machine) -> list[str]:
+def row_prefetches(emitter: ReadEmitter, lanes: For, machine: Machine) -> list[str]:
     """Lines in front of a loop over lanes that ask for what it reads some iterations of the loop around it later."""
     if len(lanes.body) != 1 or not isinstance(run := lanes.body[0], Run) or not emitter.around or not lanes.trips:
         return []
@@ -35,4 +35,4 @@ def rows_ahead(emitter: ReadEmitter, lanes: For, machine: Machine) -> list[str]:
         later = place.substitute({around.variable: Linear.of(around.variable) + DISTANCE * around.step})
         firsts = (later.substitute({lanes.variable: lanes.lower + first}) for first in range(0, lanes.trips, LINE // size))
         lines += [f"__builtin_prefetch(&{first.written(emitter.index)});" for first in firsts]
-    return lines
+    return [*dict.fromkeys(lines)]  # one for what is read twice

@@ -19,6 +19,7 @@ WIDE = (300, 2000)
     [
         ("X(i,j+40) where j in 0:20", WIDE, 2),
         ("X(i,j+40) where j in 0:64", WIDE, 4),
+        ("X(i,j+40) * X(i,j+40) where j in 0:20", WIDE, 2),  # once
         ("X(i,j+40) where j in 0:200", WIDE, 0),  # the processor follows these
         ("X(i,j+40) where j in 0:20", (300, 100), 0),  # half a page at a step: these as well
         ("X(i,2*j) where j in 0:20", WIDE, 0),  # no row
