@@ -112,7 +112,7 @@ class TilePrinter(TileText):
                 out.loads.clear()
             for r, row in enumerate(self.rows):
                 point = {**row, **window}
-                if partial and (tests := self.tests_alone(point)):
+                if partial and (tests := self.conditions(point, 0, self.tiled.tiles.checks)[0]):  # the same for all vectors
                     out.lines += self.branch(tests, r, point, out)
                     continue
                 for v in range(self.nest.leaf.vectors):
@@ -147,20 +147,17 @@ class TilePrinter(TileText):
                 lines += [f"__builtin_prefetch(tc_p{number} + {ahead + place});" for place in first]
         return lines
 
-    def tests_alone(self, point: Point) -> list[str]:
-        """The conditions on a point where they are the same for all lanes."""
-        found = [self.conditions(point, v, self.tiled.tiles.checks) for v in range(self.nest.leaf.vectors)]
-        return [] if any(lanes for _, lanes in found) else found[0][0]
-
     def branch(self, tests: Sequence[str], r: int, point: Point, out: TileLines) -> list[str]:
-        """The update of a row under conditions; loads that may happen without them are added before."""
+        """The update of a row under conditions, and under masks of lanes where there are others; loads that need none are added before."""
         inside = TileLines([], out.numbers)
         for v in range(self.nest.leaf.vectors):
             operands = {}
             for n, (read, flat) in enumerate(self.flats.items()):
-                operands[read] = self.load(n, read, flat, point, v, "", inside if self.load_checks[read] else out)
-            old = self.sum(r, v)
-            inside.lines.append(f"{old} = {self.updated(old, self.tiled.body, operands)};")
+                own, lanes = self.conditions(point, v, self.load_checks[read])
+                operands[read] = self.load(n, read, flat, point, v, self.lane_mask(lanes, out), inside if own else out)
+            old, kept = self.sum(r, v), self.lane_mask(self.conditions(point, v, self.term_checks)[1], out)
+            new = self.updated(old, self.tiled.body, operands)
+            inside.lines.append(f"{old} = {self.call('blend')}({old}, {new}, {kept});" if kept else f"{old} = {new};")
         return [f"if ({' && '.join(tests)}) {{", *("  " + line for line in inside.lines), "}"]
 
     def store(self) -> list[str]:

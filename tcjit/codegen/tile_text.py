@@ -167,9 +167,14 @@ class TileText:
     def mask(self, point: Point, vector: int, checks: Sequence[PointCheck], out: TileLines) -> str:
         """A name for the lanes at a point for which checks hold; nothing where they hold for all of them."""
         tests, lanes = self.conditions(point, vector, checks)
+        if not tests:
+            return self.lane_mask(lanes, out)
+        every = " & ".join(lanes) or f"TC_ALL{self.ending}"
+        return self.lane_mask([f"({' && '.join(tests)}) ? {every} : (tc_mask{self.ending}){{0}}"], out)
+
+    def lane_mask(self, lanes: Sequence[str], out: TileLines) -> str:
+        """A name for the lanes that several masks have; nothing for all lanes."""
         text = " & ".join(lanes)
-        if tests:
-            text = f"({' && '.join(tests)}) ? {text or f'TC_ALL{self.ending}'} : (tc_mask{self.ending}){{0}}"
         if text and text not in out.masks:
             out.masks[text] = f"tc_m{len(out.masks)}"
             out.lines.append(f"const tc_mask{self.ending} {out.masks[text]} = {self.call('opaque')}({text});")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Call, Select
@@ -31,6 +31,8 @@ PLACE = 16  # bytes that are read at once from each of the places whose elements
 PREFETCHED_LINES = 4  # lines that processors fetch ahead
 PART = 16  # of the second cache that a tile of a transposition takes
 LEAST_LANES, TILES = 64, 16  # of such a tile, and tiles for each thread
+SHORT_ROW = 512  # bytes of a row of a transposition that need no others beside them
+TRANSPOSED_LINES = 2  # that a tile of such rows reads of each place
 FEW = 16  # iterations of the other loops that leave threads idle
 
 
@@ -67,12 +69,13 @@ def plan_loops(scop: Scop, group: Group, options: Options, machine: Machine) -> 
             accumulated = lane
             tile[lane] = min(extent, width * _registers(-(-extent // width), others, machine.threads))
         near = _block_transposed(scop, group, lane, tile, machine)
-        merged = None if near or accumulated is not None else _merge_rows(scop, group, lane, tile, machine)
+        if accumulated is None:
+            merged = _merge_transposed(scop, group, lane, near, tile, machine) if near else _merge_rows(scop, group, lane, tile, machine)
     elif group.columns:
         tile[-1] = _together(scop, group, machine)
     for c, size in zip(columns, options.tile, strict=False):
         tile[c] = size or tile[c]
-    order = tuple(sorted(columns, key=lambda c: (c == lane, c in near, c)))
+    order = tuple(sorted(columns, key=lambda c: (c == lane, c == merged, c in near, c)))
     return LoopPlan(order, tuple(tile), lanes, accumulated, merged)
 
 
@@ -148,6 +151,25 @@ def _block_transposed(scop: Scop, group: Group, lane: int, tile: list[int], mach
         while tile[lane] > LEAST_LANES and -(-extent // tile[c]) * -(-lanes // tile[lane]) < TILES * machine.threads:
             tile[lane] //= 2
     return [c for c, _, _ in across]
+
+
+def _merge_transposed(scop: Scop, group: Group, lane: int, near: list[int], tile: list[int], machine: Machine) -> int | None:
+    """The column along which the rows of lanes of a transposition continue in what is written, where they are short: cut so that both what
+    is read and what is written are several lines of each row, and that rows of a buffer are whole vectors."""
+    for s in map(scop.statement, group.statements):
+        inner, written = group.columns[lane][s.name], accesses(s)[0]
+        size, row = DTYPES[scop.tensor(s.tensor).dtype].bytes, s.extent(inner)
+        if scop.tensor(s.tensor).role == "temporary" or s.reduction or s.dynamic_bounds or stride(scop, written, inner) != 1:
+            continue
+        behind = [c for c, column in enumerate(group.columns) if c not in (*near, lane) and stride(scop, written, column[s.name]) == row]
+        if len(group.statements) > 1 and behind and 1 < row < SHORT_ROW // size and not 0 < tile[lane] < row:
+            vectors = machine.lanes(size) // gcd(row, machine.lanes(size))  # rows that fill whole vectors
+            tile[behind[0]] = _even(s.extent(group.columns[behind[0]][s.name]), -(-SHORT_ROW // (row * size * vectors)) * vectors, vectors)
+            tile[lane] = 0
+            for c in near:
+                tile[c] = _even(s.extent(group.columns[c][s.name]), TRANSPOSED_LINES * LINE // size, PLACE // size)
+            return behind[0]
+    return None
 
 
 def _even(extent: int, size: int, together: int) -> int:

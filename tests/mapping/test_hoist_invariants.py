@@ -53,6 +53,31 @@ def test_a_table_of_indices_may_stand_under_a_condition() -> None:
     assert "X(s, c) * Y_invariant(t, s)" in last
 
 
+SYMMETRIC = "def f(float(M,M) A, float(M,N) B) -> (Y) { Y(i,j) +=! ((k <= i) ? A(i,k) : A(k,i)) * B(k,j) where i in 0:M }"
+
+
+def test_what_a_condition_on_indices_chooses_is_an_operand_of_its_own() -> None:
+    """No nest evaluates such a condition for each result."""
+    a, b = torch.randn(200, 200), torch.randn(200, 80)
+    first, last = hoisted(SYMMETRIC, {"A": (200, 200), "B": (200, 80)})
+    assert first == "Y_invariant(i, k) = k <= i ? A(i, k) : A(k, i) where i in 0:200, k in 0:200"
+    assert last.startswith("Y(i, j) += Y_invariant(i, k) * B(k, j)")
+    kernel = tcjit.define(SYMMETRIC, target="cpu").f.compile(a, b)
+    lower = a.double().tril()
+    torch.testing.assert_close(kernel(a, b).double(), (lower + lower.tril(-1).T) @ b.double(), rtol=1e-4, atol=1e-4)
+    assert kernel.nests == 1
+
+
+def test_what_a_condition_on_data_chooses_stays() -> None:
+    text = "def f(float(M,K) A, float(K,N) B, float(M,K) C) -> (Y) { Y(i,j) +=! ((C(i,k) > 0.0) ? A(i,k) : C(i,k)) * B(k,j) }"
+    assert len(hoisted(text, {"A": (200, 200), "B": (200, 80), "C": (200, 200)})) == 1
+
+
+def test_a_reduction_that_leaves_terms_out_stays() -> None:
+    text = "def f(float(M,K) A, float(K,N) B) -> (Y) { Y(i,j) +=! ((k <= i) ? A(i,k) : 0.0) * B(k,j) where i in 0:M }"
+    assert len(hoisted(text, {"A": (200, 200), "B": (200, 80)})) == 1
+
+
 def test_pointwise_assignments_store_what_takes_long_and_moves_with_the_inner_index() -> None:
     rotary = "def f(float(B,S,D) X, float(D) W) -> (Y) { Y(b,i,d) = X(b,i,d) * cos(float(i) * W(d)) }"
     shapes = {"X": (32, 100, 64), "W": (64,)}

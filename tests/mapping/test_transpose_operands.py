@@ -49,9 +49,11 @@ def test_an_operand_across_the_lanes_is_transposed_once() -> None:
     ("text", "shapes"),
     [
         ("def f(float(B,A) X) -> (O) { O(a,b) = X(b,a) }", {"X": (70, 90)}),  # a copy already
+        ("def f(float(C,B,A) X) -> (O) { O(a,b,c) = X(c,b,a) }", {"X": (16, 20, 30)}),  # of whole lines
+        ("def f(float(B,C,A) X) -> (O) { O(a,b,c) = X(b,c,a) }", {"X": (20, 3, 30)}),  # of rows of 60
+        ("def f(float(C,A,B) X) -> (O) { O(a,b,c) = X(c,a,b) }", {"X": (3, 30, 20)}),  # whose rows are read side by side
         ("def f(float(A,B) X, float(A) Z) -> (O) { O(a,b) = X(a,b) * Z(a) }", {"X": (90, 70), "Z": (90,)}),  # along the lanes, or fixed
-        ("def f(float(B,A) X) -> (O) { O(a,b) = X(b,a) + 1 }", {"X": (3, 90)}),  # too few lanes
-        ("def f(float(B,A) X) -> (O) { O(a,b) = X(b,a) + 1 }", {"X": (90, 2)}),  # too few rows
+        ("def f(float(B,A) X) -> (O) { O(a,b) = X(b,a) + 1 }", {"X": (1, 90)}),  # nothing across
         ("def f(float(B,A) X) -> (O) { O(a,b) = b < a ? X(b,a) : 0.0 where a in 0:95, b in 0:70 }", {"X": (70, 95)}),  # may not be read
         ("def f(float(A,B) X) -> (O) { Y(b,a) = X(a,b) * 2  O(a,b) = Y(b,a) + X(a,b) }", {"X": (90, 70)}),  # a temporary, in a tile
         ("def f(float(B,V) X, int64(A) I) -> (O) { O(a,b) = X(b,I(a)) * 2.0 }", {"X": (70, 90), "I": (80,)}),  # a gather
@@ -59,6 +61,27 @@ def test_an_operand_across_the_lanes_is_transposed_once() -> None:
 )
 def test_what_is_not_transposed(text: str, shapes: dict[str, tuple[int, ...]]) -> None:
     assert [line for line in transposed(text, shapes) if "_transposed" in line] == []
+
+
+def test_copies_of_parts_of_lines_go_through_a_buffer() -> None:
+    """Whose rows are written behind one another: the columns of several are one loop."""
+    text = "def f(float(C,B,A) X) -> (O) { O(a,b,c) = X(c,b,a) }"
+    shapes = {"X": (9, 64, 4001)}
+    assert transposed(text, shapes) == ["X_transposed(a, b, c) = X(c, b, a) where a in 0:4001, b in 0:64, c in 0:9"]
+    made = map_program(program(text, shapes), Options(), AVX512)
+    assert [(buffer.tensor, buffer.elements) for buffer in made.privates] == [("X_transposed", 36 * 16 * 9)]
+    source = tcjit.define(text, target="cpu").f.compile(torch.empty(9, 64, 4001)).source
+    assert "<= 143" in source, "sixteen rows of nine"
+
+
+@pytest.mark.parametrize("shape", [(9, 64, 401), (2, 7, 5), (3, 50, 33), (5, 1, 70), (7, 17, 16), (33, 20, 10), (100, 6, 41)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int8, torch.float16])
+def test_rows_of_a_transposition_that_are_merged(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x = (torch.randn(shape) * 50).to(dtype)
+    names = {torch.float32: "float", torch.float64: "double", torch.int8: "int8", torch.float16: "half"}
+    text = f"def f({names[dtype]}(C,B,A) X) -> (O, P) {{ O(a,b,c) = X(c,b,a)  P(a,b,c) = X(c,b,a) + X(c,b,a) }}"
+    copied, doubled = tcjit.define(text, target="cpu").f(x)
+    assert torch.equal(copied, x.permute(2, 1, 0)) and torch.equal(doubled, (x + x).permute(2, 1, 0))
 
 
 def test_short_dimensions_count_as_what_they_merge_to() -> None:

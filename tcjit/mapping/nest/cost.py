@@ -34,6 +34,9 @@ PACKED = 3.0  # times a transposed element that each part of a word takes whose 
 CONVERSION = 1.0  # of a vector of narrower elements as it is loaded
 SHUFFLED = {1: 1.0, 2: 3.0, 3: 5.0, 4: 7.0}  # loads that a vector of elements so far apart takes as long as: loads, and shuffles of two
 L2_WAYS = 16  # lines of the second cache that its sets hold: of processors of today 8 to 20
+SPILLED = 0.2  # cycles of a step for each accumulator, where a window that is written out leaves few registers: some go through memory
+SPARE_REGISTERS = 2  # that the compiler wants for such a window
+LOOP = 3.0  # cycles in which a loop over a term ends and begins again
 MAX_UPDATES = 256  # written out in one tile: more text than that leaves the caches of instructions
 
 # Shares of times: rules of thumb of the model, which no measurement of a processor gives by itself.
@@ -44,6 +47,7 @@ MORE_STREAMS = 0.08  # of a tile's time for each row more
 IN_TURNS = 0.4  # more of memory's time where it is read along several rows in turns, not along one after the other,
 BESIDE = -0.15  # unless these are so many pages long, and there are many: while one waits for its next page, the others go on
 LONG_ROWS, MANY_ROWS = 8, 64
+UNFORESEEN = 60.0  # cycles of a line on another page than those before it, which no prefetcher asks for
 LATE_LINES = 2.0  # more that a stretch of a row takes as long as: prefetchers find it late
 PARTIAL_ROWS = 0.5  # of a tile's time for one with fewer rows: its points are tested
 PARTIAL_WINDOW = 1.0  # of a tile's time where a part of the window counts: its points are tested
@@ -187,7 +191,7 @@ class TileCosts:
         if self.over_terms:
             steps = steps // extent[self.lane] * -(-extent[self.lane] // width)
         distinct = [use.distinct(shape) * (vectors if use.moves else 1) for use in uses] if self.points > 1 else []
-        share = bool(distinct) and accumulators + sum(distinct) <= core.registers - 2  # the compiler wants a few as well
+        share = bool(distinct) and accumulators + sum(distinct) <= core.registers - SPARE_REGISTERS
         tiles = self.results if self.over_terms else self.results // extent[self.lane] * -(-extent[self.lane] // width)
         for dim, count in shape.leaf_rows:
             tiles = tiles // extent[dim] * -(-extent[dim] // count)
@@ -207,6 +211,9 @@ class TileCosts:
             copied += use.copy if number in staged else 0.0
         latency = core.latency * self.points if accumulators * core.multiply_add < core.latency else 0.0
         step = max(self.points * accumulators * self.update + conversions, loads, latency) + UNHIDDEN_LOADS * loads
+        if self.points > 1 and accumulators + held + 1 + SPARE_REGISTERS > core.registers:
+            step += SPILLED * accumulators
+        step += LOOP / extent[self.terms[-1]] if len(self.terms) > 1 else 0.0
         apart = any(use.moves and row in use.operand.dims for number, use in enumerate(uses) if number not in staged)
         step *= 1 + MORE_STREAMS * max(0, (max(rows, shape.columns) if apart else 1) - STREAMS)
         lane_panel = steps * self.points * sum(use.span(width, number in staged) for number, use in enumerate(uses) if use.moves)
@@ -240,11 +247,19 @@ class TileCosts:
     def prefetched(self, shape: Shape, staged: Collection[int], loops: Sequence[str]) -> tuple[Prefetch, ...]:
         """Operands, by their number, whose rows come from beyond the second cache a few lines of each at a time, which the processor does
         not foresee: those of the next tile along the innermost of the ``loops`` over results that moves them."""
-        if self.over_terms or shape.window:
+        if self.over_terms:
             return ()
         parts = [number for number, use in enumerate(self.uses) if number not in staged and use.comes_in_parts(shape.vectors)]
         moving = {number: [dim for dim in loops if dim in self.uses[number].operand.dims] for number in parts}
         return tuple(Prefetch(number, dims[-1]) for number, dims in moving.items() if dims)
+
+    def unforeseen(self, shape: Shape, staged: Collection[int], fetched: Collection[int]) -> float:
+        """Cycles in which a core waits for operands that are neither ``staged`` nor ``fetched`` ahead, each term's on another page."""
+        if self.over_terms:
+            return 0.0
+        others = [use for number, use in enumerate(self.uses) if number not in (*staged, *fetched)]
+        apart = [use for use in others if use.beyond and use.turns_pages(shape)]
+        return UNFORESEEN / LINE * sum(use.bytes * min(use.elements, use.operand.flats[0].elements) for use in apart)
 
     def writes_apart(self, shape: Shape, row_panel: int) -> bool:
         """Whether results that the second cache does not hold lie on more pages than the TLB has, along the rows of one tile of lanes, and
@@ -419,6 +434,17 @@ class _Use:
         """Whether tiles read parts of rows of what the second cache does not hold."""
         contiguous = self.operand.single is not None and self.operand.stride(self.costs.lane) == 1
         return self.beyond and contiguous and self.has_separate_rows(vectors)
+
+    def turns_pages(self, shape: Shape) -> bool:
+        """Whether a tile reads parts of rows, those of each value of some term on another page."""
+        core, operand = self.costs.core, self.operand
+        if operand.single is None or operand.stride(self.costs.lane) != 1:
+            return False
+        far = [dim for dim in self.costs.terms if operand.stride(dim) * self.bytes >= core.page]
+        tile = {self.costs.lane: shape.vectors * core.lanes, **dict(shape.leaf_rows)}
+        inside = {**dict.fromkeys(operand.dims, 1), **{dim: self.costs.s.extents[dim] for dim in self.costs.s.terms}, **tile}
+        part = sum(operand.stride(dim) * (inside[dim] - 1) for dim in operand.dims if dim not in far)
+        return bool(far) and part * self.bytes < core.page
 
     def is_staged(self, row: str | None, rows: int, vectors: int) -> bool:
         """Whether the operand is worth a copy: it is computed, its lanes are strided, or its rows lie on too many pages."""

@@ -40,7 +40,7 @@ STREAMED_PAGES = 4  # of each of them that a thread takes at once, at most
 PARTS = 4  # their number is a multiple of, as that of threads often is
 ROUNDING = ("float32", "float64")  # types whose sums lose digits
 WORTH = 0.9  # of the time of a plan that another one may take for what its loops read again: that part of the model is rough
-HIDDEN = 0.5  # of a tile's time that memory may take without a trace
+HIDDEN = 0.2  # of a tile's time that memory may take without a trace
 CLOSE = 0.01  # estimates that differ by less are equal: the nearer writes, then the longer tile, decide
 
 _Choice = tuple[tuple[int, int, int, int], TileCosts, Shape, Estimate]
@@ -374,4 +374,5 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     traffic = Traffic(s, nest, found, cost.staged, core.element)
     moved = traffic.cycles(core)
     late = traffic.written_late * core.l3_byte if moved else 0.0
-    return Plan(nest, found, costs.body, replace(cost, cycles=costs.bound(shape, cost.cycles, moved)), moved, late)
+    waits = costs.unforeseen(shape, cost.staged, [prefetch.operand for prefetch in nest.prefetch])
+    return Plan(nest, found, costs.body, replace(cost, cycles=costs.bound(shape, cost.cycles, moved) + waits), moved, late)

@@ -72,7 +72,8 @@ def stage_operands(
         if dim != leaf.lane and any(operand.single is None and operand.is_contiguous(dim) for operand in panels):
             size *= -(-ROW_BLOCK // size)
         one = len(merged.get(dim, (dim,))) > 1 and -(-extent // size) * size > SPARE * extent  # blocks would be loops of few lanes each
-        if panels and 1 < size and (size < extent or leaf.depth and extent < size) and not one:
+        filled = dim == leaf.lane and size <= SPARE * extent  # a single block's last vector
+        if panels and 1 < size and (size < extent or (leaf.depth or filled) and extent < size) and not one:
             strips.append(strip_mine(a, dim, size))
             a = strip_mined(a, strips[-1])
     copies: list[Assignment] = []

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from tcjit.grammar.affine import affine, guarded_accesses
-from tcjit.grammar.ast import Access, Binary, Cast, Expr, Index, Select
+from tcjit.grammar.affine import affine, condition, guarded_accesses
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, factors, rebuild, walk, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
@@ -92,9 +92,18 @@ class _Hoisting:
             return False
         if guarded and accesses or any(access.tensor == self.a.tensor for access in accesses):
             return False
-        if len(accesses) != len(list(guarded_accesses(value))) or any(guards for _, guards in guarded_accesses(value)):
+        if any(guards for _, guards in guarded_accesses(value)) and not self.is_choice(value):
             return False
         return not may_fail(value, gathers=False)
+
+    def is_choice(self, value: Expr) -> bool:
+        """Whether a value is what conditions on indices choose: no nest has that as an operand, unless it leaves out terms that are 0."""
+        if not isinstance(value, Select):
+            return not any(isinstance(part, Select) for part in walk(value))
+        arms = (value.then, value.other)
+        if not self.a.reduction or condition(value.condition, self.values) is None:
+            return False
+        return all(self.is_choice(arm) and not (isinstance(arm, Const) and arm.value == 0) for arm in arms)
 
     def dims(self, value: Expr) -> frozenset[str]:
         """The dimensions that a value depends on; long sums are asked for those of all their parts."""
@@ -106,7 +115,8 @@ class _Hoisting:
 
     def stored(self, value: Expr) -> Expr:
         """The element that holds an invariant: one of its own, or that of the same with other indices of the same ranges."""
-        dims = tuple(name for name in names(value) if name in self.a.ranges)
+        first = (value.then, value.other) if isinstance(value, Select) else ()  # as tensors are indexed, not conditions
+        dims = tuple(dict.fromkeys(name for part in (*first, value) for name in names(part) if name in self.a.ranges))
         for copy in self.made:
             own = tuple(name for name, _, _ in copy.bounds)
             same = len(own) == len(dims) and all(self.a.span(one) == self.a.span(other) for one, other in zip(own, dims, strict=True))

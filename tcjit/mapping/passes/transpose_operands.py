@@ -17,19 +17,19 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import factors, replaced
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
-from tcjit.mapping.machine import Machine
+from tcjit.mapping.machine import LINE, Machine
 from tcjit.mapping.passes.expand_operands import LONG
 from tcjit.mapping.storage import Bounds
 from tcjit.mapping.strides import strides_in
 
-LEAST = 4  # rows, and lanes, from which on a tile is worth transposing
+LEAST = 2  # rows, and lanes, from which on a tile is worth transposing
 
 
 def transpose_operands(before: Assignments, machine: Machine) -> Assignments:
     """The program with the copies before the assignments that read them."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
-        if not a.is_elementwise or isinstance(a.value, Access) or any(lower < 0 for _, lower, _ in a.bounds):
+        if not a.is_elementwise or any(lower < 0 for _, lower, _ in a.bounds):
             return [a]
         if temporaries.tensors[a.tensor].role == "temporary" and not (a.fuse_outer_only and _is_product(a.value)):
             return [a]  # a tile has its own, in any order, and words are copied along the rows of their parts
@@ -46,6 +46,9 @@ def transpose_operands(before: Assignments, machine: Machine) -> Assignments:
                 across.append((access, steps))
             else:
                 along |= bool(steps[near.index(1)]) if 1 in near else True
+        is_copy = isinstance(a.value, Access)
+        if is_copy and not any(_writes_parts_of_lines(a.bounds, near, steps, DTYPES[a.value.dtype].bytes) for _, steps in across):
+            return [a]
         # the loops of a reduction whose result is read are none that a tile could be cut from
         apart = any(other.reduction and other.tensor in read for other in before.assignments if not other.tiled)
 
@@ -57,7 +60,7 @@ def transpose_operands(before: Assignments, machine: Machine) -> Assignments:
 
         every = {name for name, _, _ in a.bounds}
         alone = across and not along and reads.keys() == {access for access, _ in guarded}
-        halves = DTYPES[a.value.dtype].kind == "float" and DTYPES[a.value.dtype].bytes == 2
+        halves = DTYPES[a.value.dtype].kind == "float" and DTYPES[a.value.dtype].bytes == 2 and not is_copy
         if halves and alone and _has_short_rows(a.bounds, near, [steps for _, steps in across], machine.lanes(DTYPES[a.value.dtype].bytes)):
             made = copied(a.tensor, a.value, across[0][1], every)  # computed along its operands' neighbours, and then transposed
             return [made, replace(a, value=made.element)]
@@ -85,9 +88,20 @@ def _is_across(bounds: Bounds, near: Sequence[int | None], steps: Sequence[int |
 
 def _has_short_rows(bounds: Bounds, near: Sequence[int | None], operands: Sequence[Sequence[int | None]], width: int) -> bool:
     """Whether rows of a result fill vectors badly, and all operands have the same order."""
-    extents = _extents(bounds, near, operands[0])
-    row = _together(extents, next(place for place in extents if place[0] == 1))
+    row = _row(bounds, near, operands[0])
     return row < LONG * width and row % width > 0 and all(steps == operands[0] for steps in operands)
+
+
+def _writes_parts_of_lines(bounds: Bounds, near: Sequence[int | None], steps: Sequence[int | None], size: int) -> bool:
+    """Whether rows that a copy writes are shorter than a line, and those behind them are read from elsewhere."""
+    row = _row(bounds, near, steps)
+    return row * size < LINE and any(own == row and step != 1 for own, step in _extents(bounds, near, steps))
+
+
+def _row(bounds: Bounds, near: Sequence[int | None], steps: Sequence[int | None]) -> int:
+    """The neighbours in a row of a result, whose strides are ``near``, that are equally far apart in an operand."""
+    extents = _extents(bounds, near, steps)
+    return _together(extents, next(place for place in extents if place[0] == 1))
 
 
 def _extents(bounds: Bounds, *strides: Sequence[int | None]) -> dict[tuple[int, ...], int]:
