@@ -218,6 +218,28 @@ def test_only_the_taps_that_leave_an_image_have_masks() -> None:
     assert set(re.findall(r"tc_until_f32x16\(([^)]*\))", body)) == {"14 - (tc_o_w + 0)"}
 
 
+TRANSPOSED = """def f(float(N,C,H) X, float(C,KH,F) K) -> (O) {
+    O(n,f,h) +=! (y >= 0 && y < 2*H && y % 2 == 0) ? X(n,c,y/2) * K(c,kh,f) : 0.0 where h in 0:2*H, y = h + 1 - 3*kh
+}"""
+
+
+def test_conditions_on_rows_are_branches_beside_masks_of_lanes() -> None:
+    partial = text_of(printer(TRANSPOSED, {"X": (2, 8, 7), "K": (8, 4, 29)}, options=Options(pack=False)), "partial")
+    branches = re.findall(r"^ *if \((.*)\) \{$", partial, re.M)
+    assert branches and all("tc_o_h" in branch for branch in branches)
+    masks = re.findall(r"const tc_mask_f32x16 tc_m\d+ = (.*);", partial)
+    assert masks and not any("tc_o_h" in mask for mask in masks), "one for all rows"
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize(("length", "filters"), [(7, 3), (7, 29), (7, 31), (40, 13), (40, 16), (60, 31), (60, 33)])
+def test_transposed_convolutions_of_odd_filters(length: int, filters: int, pack: bool) -> None:
+    x, k = torch.randn(2, 8, length), torch.randn(8, 4, filters)
+    whole = torch.nn.functional.conv_transpose1d(x.double(), k.permute(0, 2, 1).double(), stride=2, padding=1, dilation=3, output_padding=0)
+    kernel = tcjit.define(TRANSPOSED, target="cpu").f.compile(x, k, options=tcjit.Options(pack=pack))
+    torch.testing.assert_close(kernel(x, k).double(), whole[:, :, : 2 * length], rtol=1e-4, atol=1e-4)
+
+
 def test_epilogues() -> None:
     """Arithmetic on the accumulators, under the masks of what is stored; rows that are neighbours in memory are stored together."""
     text = f"def f({PLAIN}, float(N) b) -> (Y, T) {{ C(m,n) +=! A(m,k) * B(k,n)  Y(m,n) = C(m,n) + b(n)  T(n,m) = Y(m,n) * C(m,n) }}"
