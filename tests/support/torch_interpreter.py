@@ -220,6 +220,17 @@ def _converted(value: Tensor, dtype: str) -> Tensor:
 
 
 def _product(value: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """By halves: the second derivative of ``prod`` divides by its factors twice, and loses all digits where one is nearly 0."""
     for dim in sorted(dims, reverse=True):
-        value = value.prod(dim)
+        if not value.requires_grad:
+            value = value.prod(dim)
+            continue
+        if not value.shape[dim]:
+            value = torch.ones_like(value).sum(dim) + 1
+            continue
+        while (count := value.shape[dim]) > 1:
+            half = count // 2
+            both = value.narrow(dim, 0, half) * value.narrow(dim, half, half)
+            value = torch.cat([both, value.narrow(dim, 2 * half, count % 2)], dim)
+        value = value.squeeze(dim)
     return value
