@@ -62,10 +62,10 @@ class _Hoisting:
         if isinstance(value, Access):
             return value
         if isinstance(value, Select):
-            condition = self.rewritten(value.condition, guarded)
+            test = self.rewritten(value.condition, guarded)
             then, other = (self.rewritten(arm, guarded=True) for arm in (value.then, value.other))
-            arms = iter((condition, then, other))
-            return rebuild(value, lambda _: next(arms))
+            parts = iter((test, then, other))
+            return rebuild(value, lambda _: next(parts))
         inside = guarded or isinstance(value, Binary) and value.op in ("&&", "||")
         return rebuild(value, lambda part: self.rewritten(part, inside))
 
