@@ -156,18 +156,19 @@ def _block_transposed(scop: Scop, group: Group, lane: int, tile: list[int], mach
 def _merge_transposed(scop: Scop, group: Group, lane: int, near: list[int], tile: list[int], machine: Machine) -> int | None:
     """The column along which the rows of lanes of a transposition continue in what is written, where they are short: cut so that both what
     is read and what is written are several lines of each row, and that rows of a buffer are whole vectors."""
-    for s in map(scop.statement, group.statements):
+    for s in map(scop.statement, group.statements if len(group.statements) > 1 else ()):
         inner, written = group.columns[lane][s.name], accesses(s)[0]
-        size, row = DTYPES[scop.tensor(s.tensor).dtype].bytes, s.extent(inner)
+        extents = {c: s.extent(column[s.name]) for c, column in enumerate(group.columns)}
+        size, row = DTYPES[scop.tensor(s.tensor).dtype].bytes, extents[lane]
         if scop.tensor(s.tensor).role == "temporary" or s.reduction or s.dynamic_bounds or stride(scop, written, inner) != 1:
             continue
         behind = [c for c, column in enumerate(group.columns) if c not in (*near, lane) and stride(scop, written, column[s.name]) == row]
-        if len(group.statements) > 1 and behind and 1 < row < SHORT_ROW // size and not 0 < tile[lane] < row:
+        if behind and 1 < row < SHORT_ROW // size and not 0 < tile[lane] < row:
             vectors = machine.lanes(size) // gcd(row, machine.lanes(size))  # rows that fill whole vectors
-            tile[behind[0]] = _even(s.extent(group.columns[behind[0]][s.name]), -(-SHORT_ROW // (row * size * vectors)) * vectors, vectors)
+            tile[behind[0]] = _even(extents[behind[0]], -(-SHORT_ROW // (row * size * vectors)) * vectors, vectors)
             tile[lane] = 0
             for c in near:
-                tile[c] = _even(s.extent(group.columns[c][s.name]), TRANSPOSED_LINES * LINE // size, PLACE // size)
+                tile[c] = _even(extents[c], TRANSPOSED_LINES * LINE // size, PLACE // size)
             return behind[0]
     return None
 

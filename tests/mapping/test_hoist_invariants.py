@@ -68,6 +68,12 @@ def test_what_a_condition_on_indices_chooses_is_an_operand_of_its_own() -> None:
     assert kernel.nests == 1
 
 
+def test_functions_of_what_is_chosen_are_computed_once() -> None:
+    text = SYMMETRIC.replace("((k <= i) ? A(i,k) : A(k,i))", "exp((k <= i) ? A(i,k) : A(k,i))")
+    first, last = hoisted(text, {"A": (200, 200), "B": (200, 80)})
+    assert "= exp(k <= i ? A(i, k) : A(k, i))" in first and "exp" not in last
+
+
 def test_what_a_condition_on_data_chooses_stays() -> None:
     text = "def f(float(M,K) A, float(K,N) B, float(M,K) C) -> (Y) { Y(i,j) +=! ((C(i,k) > 0.0) ? A(i,k) : C(i,k)) * B(k,j) }"
     assert len(hoisted(text, {"A": (200, 200), "B": (200, 80), "C": (200, 200)})) == 1

@@ -34,9 +34,10 @@ PACKED = 3.0  # times a transposed element that each part of a word takes whose 
 CONVERSION = 1.0  # of a vector of narrower elements as it is loaded
 SHUFFLED = {1: 1.0, 2: 3.0, 3: 5.0, 4: 7.0}  # loads that a vector of elements so far apart takes as long as: loads, and shuffles of two
 L2_WAYS = 16  # lines of the second cache that its sets hold: of processors of today 8 to 20
-SPILLED = 0.2  # cycles of a step for each accumulator, where a window that is written out leaves few registers: some go through memory
+SPILL = 0.2  # cycles of a step for each accumulator, where a window that is written out leaves few registers: some go through memory
 SPARE_REGISTERS = 2  # that the compiler wants for such a window
-LOOP = 3.0  # cycles in which a loop over a term ends and begins again
+LOOP_OVERHEAD = 3.0  # cycles in which a loop over a term ends and begins again
+STALL = 60.0  # cycles of a line on another page than those before it, which no prefetcher asks for
 MAX_UPDATES = 256  # written out in one tile: more text than that leaves the caches of instructions
 
 # Shares of times: rules of thumb of the model, which no measurement of a processor gives by itself.
@@ -47,7 +48,6 @@ MORE_STREAMS = 0.08  # of a tile's time for each row more
 IN_TURNS = 0.4  # more of memory's time where it is read along several rows in turns, not along one after the other,
 BESIDE = -0.15  # unless these are so many pages long, and there are many: while one waits for its next page, the others go on
 LONG_ROWS, MANY_ROWS = 8, 64
-UNFORESEEN = 60.0  # cycles of a line on another page than those before it, which no prefetcher asks for
 LATE_LINES = 2.0  # more that a stretch of a row takes as long as: prefetchers find it late
 PARTIAL_ROWS = 0.5  # of a tile's time for one with fewer rows: its points are tested
 PARTIAL_WINDOW = 1.0  # of a tile's time where a part of the window counts: its points are tested
@@ -212,8 +212,8 @@ class TileCosts:
         latency = core.latency * self.points if accumulators * core.multiply_add < core.latency else 0.0
         step = max(self.points * accumulators * self.update + conversions, loads, latency) + UNHIDDEN_LOADS * loads
         if self.points > 1 and accumulators + held + 1 + SPARE_REGISTERS > core.registers:
-            step += SPILLED * accumulators
-        step += LOOP / extent[self.terms[-1]] if len(self.terms) > 1 else 0.0
+            step += SPILL * accumulators
+        step += LOOP_OVERHEAD / extent[self.terms[-1]] if len(self.terms) > 1 else 0.0
         apart = any(use.moves and row in use.operand.dims for number, use in enumerate(uses) if number not in staged)
         step *= 1 + MORE_STREAMS * max(0, (max(rows, shape.columns) if apart else 1) - STREAMS)
         lane_panel = steps * self.points * sum(use.span(width, number in staged) for number, use in enumerate(uses) if use.moves)
@@ -253,13 +253,13 @@ class TileCosts:
         moving = {number: [dim for dim in loops if dim in self.uses[number].operand.dims] for number in parts}
         return tuple(Prefetch(number, dims[-1]) for number, dims in moving.items() if dims)
 
-    def unforeseen(self, shape: Shape, staged: Collection[int], fetched: Collection[int]) -> float:
+    def stalls(self, shape: Shape, staged: Collection[int], fetched: Collection[int]) -> float:
         """Cycles in which a core waits for operands that are neither ``staged`` nor ``fetched`` ahead, each term's on another page."""
         if self.over_terms:
             return 0.0
         others = [use for number, use in enumerate(self.uses) if number not in (*staged, *fetched)]
         apart = [use for use in others if use.beyond and use.turns_pages(shape)]
-        return UNFORESEEN / LINE * sum(use.bytes * min(use.elements, use.operand.flats[0].elements) for use in apart)
+        return STALL / LINE * sum(use.bytes * min(use.elements, use.operand.flats[0].elements) for use in apart)
 
     def writes_apart(self, shape: Shape, row_panel: int) -> bool:
         """Whether results that the second cache does not hold lie on more pages than the TLB has, along the rows of one tile of lanes, and

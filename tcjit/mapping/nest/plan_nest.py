@@ -374,5 +374,5 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     traffic = Traffic(s, nest, found, cost.staged, core.element)
     moved = traffic.cycles(core)
     late = traffic.written_late * core.l3_byte if moved else 0.0
-    waits = costs.unforeseen(shape, cost.staged, [prefetch.operand for prefetch in nest.prefetch])
-    return Plan(nest, found, costs.body, replace(cost, cycles=costs.bound(shape, cost.cycles, moved) + waits), moved, late)
+    stalls = costs.stalls(shape, cost.staged, [prefetch.operand for prefetch in nest.prefetch])
+    return Plan(nest, found, costs.body, replace(cost, cycles=costs.bound(shape, cost.cycles, moved) + stalls), moved, late)

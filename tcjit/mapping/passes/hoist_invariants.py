@@ -1,9 +1,9 @@
 """Hoist invariants: what an assignment computes again for many values of an index that it does not depend on is computed once.
 
 ``Y(i,j) +=! (X(n,i) - M(i)) * (X(n,j) - M(j))`` subtracts each mean 2 * N times; with the differences in a temporary it is a plain
-product. Where an invariant stands in an outer loop alone, the C compiler hoists it from the inner ones without a temporary. What a product
-of halves converts is converted once, so that tensor cores can load it. This is loop-invariant code motion with array expansion, as partial
-redundancy elimination on a polyhedral domain.
+product. What conditions on indices choose is stored as well, which no nest has as an operand. Where an invariant stands in an outer loop
+alone, the C compiler hoists it from the inner ones without a temporary. What a product of halves converts is converted once, so that
+tensor cores can load it. This is loop-invariant code motion with array expansion, as partial redundancy elimination on a polyhedral domain.
 """
 
 from __future__ import annotations
@@ -92,18 +92,18 @@ class _Hoisting:
             return False
         if guarded and accesses or any(access.tensor == self.a.tensor for access in accesses):
             return False
-        if any(guards for _, guards in guarded_accesses(value)) and not self.is_choice(value):
+        if any(guards for _, guards in guarded_accesses(value)) and not self.is_affine_select(value):
             return False
         return not may_fail(value, gathers=False)
 
-    def is_choice(self, value: Expr) -> bool:
-        """Whether a value is what conditions on indices choose: no nest has that as an operand, unless it leaves out terms that are 0."""
+    def is_affine_select(self, value: Expr) -> bool:
+        """Whether conditions on indices alone choose between parts of a value: no nest evaluates these, but it leaves out what is 0."""
         if not isinstance(value, Select):
-            return not any(isinstance(part, Select) for part in walk(value))
+            return all(map(self.is_affine_select, children(value)))
         arms = (value.then, value.other)
         if not self.a.reduction or condition(value.condition, self.values) is None:
             return False
-        return all(self.is_choice(arm) and not (isinstance(arm, Const) and arm.value == 0) for arm in arms)
+        return all(self.is_affine_select(arm) and not (isinstance(arm, Const) and arm.value == 0) for arm in arms)
 
     def dims(self, value: Expr) -> frozenset[str]:
         """The dimensions that a value depends on; long sums are asked for those of all their parts."""

@@ -115,14 +115,12 @@ def _inside(scop: Scop, s: ScopStatement, group: Group, plan: LoopPlan, region: 
     loops = rest + points
     lane = plan.lane(s.name)
     loops = [x for x in loops if x[0] != lane] + [x for x in loops if x[0] == lane]
-    if plan.merged is not None and lane is None and not rest:
-        row = group.columns[plan.merged][s.name]
-        return [x for x in loops if x[0] == row] + [x for x in loops if x[0] != row]
-    if plan.merged is None or lane is None or rest or [d for d, _ in loops[-2:]] != [group.columns[plan.merged][s.name], lane]:
+    if plan.merged is None or rest:
         return loops
-    (row, outer), (_, inner) = loops[-2:]
-    extent = s.extent(lane)
-    whole = region[shared[lane]].tiles == 1 and all(moves_as_one(scop, a, row, lane, extent) for a in accesses(s))
-    if whole:
-        return [*loops[:-2], (lane, f"{extent}*{outer} + {inner}")]
-    return [(row, outer), *loops[:-2], (lane, inner)]
+    row = group.columns[plan.merged][s.name]
+    if lane is not None and [d for d, _ in loops[-2:]] == [row, lane] and region[shared[lane]].tiles == 1:
+        (_, outer), (_, inner) = loops[-2:]
+        extent = s.extent(lane)
+        if all(moves_as_one(scop, a, row, lane, extent) for a in accesses(s)):
+            return [*loops[:-2], (lane, f"{extent}*{outer} + {inner}")]
+    return sorted(loops, key=lambda x: x[0] != row)  # next to the lanes is what a copy transposes with them

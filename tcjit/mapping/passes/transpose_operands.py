@@ -1,7 +1,8 @@
 """Transpose operands: read what lies across the lanes of an elementwise assignment through a copy that lies along them.
 
 A vector that is read with a stride costs a memory access for each of its lanes, at every mention. The copy is made tile by tile: ``fuse``
-gives it the loops of its reader, ``contract`` a buffer of one tile, and vectors transpose it in registers. Where rows of a result in a
+gives it the loops of its reader, ``contract`` a buffer of one tile, and vectors transpose it in registers. So is a plain copy that would
+write parts of lines. Where rows of a result in a
 half type are too short for vectors, it is the result that is computed along its operands' neighbours, and transposed: C compilers convert
 what is left behind whole vectors of halves one by one.
 """
