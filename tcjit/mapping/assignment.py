@@ -138,8 +138,7 @@ class Temporaries:
 
     def add(self, source: int, stem: str, dtype: str, shape: Sequence[int], extents: Sequence[Expr | None] = ()) -> Storage:
         """A new one; ``extents``: of its axes, those that depend on dynamic sizes, if any does."""
-        dynamic = tuple(extents) if any(extents) else ()
-        storage = Storage(fresh(stem, self._taken | set(self.tensors)), dtype, tuple(shape), "temporary", dynamic_extents=dynamic)
+        storage = Storage(fresh(stem, self._taken | set(self.tensors)), dtype, tuple(shape), "temporary", dynamic_extents=tuple(extents))
         self.tensors[storage.name] = storage
         self.added.append((source, storage))
         return storage

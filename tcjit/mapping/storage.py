@@ -49,6 +49,10 @@ class Storage:
     layout: str = "contiguous"
     dynamic_extents: tuple[Expr | None, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not any(self.dynamic_extents):
+            object.__setattr__(self, "dynamic_extents", ())
+
     @property
     def elements(self) -> int:
         return prod(self.shape)
