@@ -205,3 +205,15 @@ def test_both_orders_of_scores_that_are_read_behind_a_mask(mask: str) -> None:
     f = tcjit.define(text).f
     assert "S(i, j) +=! " + mask in f.backward_source()
     assert gradcheck(f, args) and gradgradcheck(f, args)
+
+
+@pytest.mark.parametrize("rows", [2, 5], ids=["a part", "the whole"])
+def test_what_is_overwritten_adds_nothing(rows: int) -> None:
+    """PyTorch multiplies an infinite factor by 0 where a part is overwritten: a NaN."""
+    text = "def f(double(N) X, double(N) Z, double(R) V) -> (Y) { Y(i) = X(i) * Z(i)\n Y(i) = V(i) where i in 0:min(R, 5) }"
+    x, v = drawn(5), drawn(rows)
+    z = torch.tensor([torch.inf, 2.0, 3.0, 4.0, 5.0], dtype=torch.float64)
+    dx, dv = grad(tcjit.define(text).f(x, z, v).sum(), (x, v))
+    expected = z.clone()
+    expected[:rows] = 0
+    assert torch.equal(dx, expected) and torch.equal(dv, torch.ones_like(v))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from tcjit.grammar.ast import Access, Binary, Def, Scalar
+from tcjit.grammar.ast import Access, Binary, Def, Expr, Index, Scalar
 from tcjit.grammar.differentiate.activity import active_tensors, checked_names, nesting_refused, read_again
 from tcjit.grammar.differentiate.body import Body, tensors_read, text_of
 from tcjit.grammar.differentiate.contribute import Contribution, contribution, materialise, plain_read
@@ -20,7 +20,7 @@ from tcjit.grammar.differentiate.rules import terms
 from tcjit.grammar.differentiate.shifts import shifts
 from tcjit.grammar.differentiate.simplify import index, is_float, reads, wide_type
 from tcjit.grammar.differentiate.values import with_values
-from tcjit.grammar.walk import walk
+from tcjit.grammar.walk import walk, with_indices
 
 TIES = ("even", "first")
 
@@ -97,7 +97,7 @@ class _Reverse:
                 if update.target not in known:
                     known[update.target] = self._cotangent(update.target)
                 if name := known[update.target]:
-                    self._reverse(update, Access(name, update.places, dtype=body.dtypes[name]))
+                    self._reverse(update, Access(name, update.places, dtype=body.dtypes[name]), self._nonzero(update))
         for name, version in self.wrt.items():
             gradients[name] = results[version]
             self._gradient(version, results[version])
@@ -160,10 +160,23 @@ class _Reverse:
         materialise(name, parts, self.body)
         return name
 
-    def _reverse(self, update: Update, gradient: Access) -> None:
+    def _nonzero(self, update: Update) -> tuple[Expr, ...]:
+        """Where the cotangent of what an update stores can be other than 0: not in parts that are overwritten before any read.
+
+        What a derivative has there is no part of the gradient, and 0 times it need not be 0.
+        """
+        parts = self.contributions[update.target]
+        if len(parts) > 1 or any(map(reads, update.places)):
+            return ()
+        places = {dimension_name(j): place for j, place in enumerate(update.places)}
+        guards = (guard for guard in parts[0].guards if not reads(guard))
+        own = (guard for guard in guards if all(node.name in places for node in walk(guard) if isinstance(node, Index)))
+        return tuple(with_indices(guard, places) for guard in own)
+
+    def _reverse(self, update: Update, gradient: Access, nonzero: Sequence[Expr]) -> None:
         for leaf, term, conditions, over in terms(update, gradient, self.active, self.body, self.ties, self.differentiable):
             name = leaf.name if isinstance(leaf, Scalar) else leaf.tensor
-            made = contribution(leaf, term, over, conditions, self.body)
+            made = contribution(leaf, term, over, (*conditions, *nonzero), self.body)
             self.contributions.setdefault(name, []).append(made)
 
     def _gradient(self, version: str, result: str) -> None:
