@@ -61,6 +61,7 @@ from tcjit.mapping.passes.split_index_sets import split_index_sets, split_sums
 from tcjit.mapping.passes.split_initialisation import split_initialisation
 from tcjit.mapping.passes.split_reduction import split_reduction
 from tcjit.mapping.passes.split_residues import split_residues
+from tcjit.mapping.passes.strip_mine_copies import strip_mine_copies
 from tcjit.mapping.passes.substitute_forward import substitute_forward
 from tcjit.mapping.passes.synchronise import synchronise
 from tcjit.mapping.passes.tile import tile
@@ -157,6 +158,7 @@ def build_scop(
     assignments = proved(split_residues, assignments) if isinstance(target, Device) else assignments
     assignments = step(pad_operands, assignments, target if isinstance(target, Machine) else None) if pack else assignments
     assignments = proved(split_sums, assignments) if nests and pack else assignments
+    assignments = proved(strip_mine_copies, assignments, target) if nests else assignments
     if nests and options.fusion != "minimal" and not program.dynamic:
         assignments = proved(fuse_outer_loops, assignments, target)
         assignments = proved(overlap_tiles, assignments, target)

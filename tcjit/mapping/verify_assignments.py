@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from math import prod
 
 import islpy as isl
 
@@ -74,6 +75,7 @@ class _Replacement(Instances):
             "transpose_operands": self.stored,
             "pack_operands": self.packed,
             "fuse_outer_loops": self.blocked,
+            "strip_mine_copies": self.in_digits,
             "block_panels": self.blocked,
             "fuse_column_reductions": self.under_chunks,
             "overlap_tiles": lambda old, new: self.tiles.wrong(old, new),
@@ -150,32 +152,43 @@ class _Replacement(Instances):
         return visit(value)
 
     def blocked(self, old: Assignment, new: Sequence[Assignment]) -> str:
-        """Loops over whole blocks of a dimension, and over the points of one, in the place of a loop: the same instances."""
+        """Loops over digits of dimensions, some of which are shared, in the place of loops: the same instances."""
         if len(new) != 1 or new[0].outer is None or not set(new[0].outer.dims) <= set(new[0].dims):
             return "it shares loops that it does not have"
-        a = replace(new[0], outer=None)
-        bounds, values, constraints = list(a.bounds), {}, list(a.constraints)
-        for blocks, inner in zip(a.bounds, a.bounds[1:]):
-            (outer, first, count), (dim, least, size) = blocks, inner
-            if outer in old.ranges:
+        return self.in_digits(old, [replace(new[0], outer=None)])
+
+    def in_digits(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """Dimensions as digits, those of blocks before that of the points of one, and subscripts that have the same values in them."""
+        if len(new) != 1:
+            return "more than digits of dimensions changed"
+        (a,), values, digits = new, dict[str, Expr](), list[tuple[str, int, int]]()
+        bounds, constraints = list[tuple[str, int, int]](), list(a.constraints)
+        for bound in a.bounds:
+            digits.append(bound)
+            dim, lower, upper = bound[0], *old.ranges.get(bound[0], (0, 0))
+            if dim not in old.ranges:
                 continue
-            lower, extent = old.ranges.get(dim, (0, 0))
-            if first or least or lower or extent > count * size:
-                return "blocks do not have the points of the dimension"
-            if extent < count * size:
-                ended = f"{size} * {isl_name(outer)} + {isl_name(dim)} < {extent}"
-                if ended not in constraints:
-                    return "the last block does not end where the dimension does"
-                constraints.remove(ended)
-            values[dim] = total([(size, index(outer)), (1, index(dim))])
-            bounds[bounds.index(inner)] = (dim, 0, extent)
-            bounds.remove(blocks)
-        subscripts = tuple(with_indices(sub, values) for sub in old.subscripts)
-        start = None if old.start is None else with_indices(old.start, values)
+            if len(digits) > 1:
+                weights = [prod(end for _, _, end in digits[place + 1 :]) for place in range(len(digits))]
+                size = weights[0] * digits[0][2]
+                if lower or any(first for _, first, _ in digits) or upper > size or upper < size and len(digits) > 2:
+                    return "blocks do not have the points of the dimension"
+                if upper < size:
+                    ended = f"{weights[0]} * {isl_name(digits[0][0])} + {isl_name(dim)} < {upper}"
+                    if ended not in constraints:
+                        return "the last block does not end where the dimension does"
+                    constraints.remove(ended)
+                values[dim] = total([(weight, index(name)) for weight, (name, _, _) in zip(weights, digits, strict=True)])
+                bound = dim, 0, upper
+            bounds.append(bound)
+            digits.clear()
         whole = replace(a, bounds=tuple(bounds), constraints=tuple(constraints))
         same = replace(whole, subscripts=old.subscripts, value=old.value, start=old.start) == old
-        same = same and (a.subscripts, a.value, a.start) == (subscripts, with_indices(old.value, values), start)
-        return "" if same else "more than blocks of dimensions changed"
+        moved = [with_indices(expr, values) for expr in (*old.subscripts, old.value, *([] if old.start is None else [old.start]))]
+        found = [*a.subscripts, a.value, *([] if a.start is None else [a.start])]
+        where = self.instances(a)
+        same = same and len(found) == len(moved) and all(self.agree(one, other, where, a) for one, other in zip(moved, found))
+        return "" if same else "more than digits of dimensions changed"
 
     def under_chunks(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """Chunks of rows as outer loops: of what runs row by row, or of a reduction over the rows, with partial results."""

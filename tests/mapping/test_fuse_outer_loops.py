@@ -281,10 +281,10 @@ def test_operations() -> None:
         ({}, ""),
         ({"outer": None}, "it shares loops that it does not have"),
         ({"outer": OuterLoops(0, ("z",))}, "it shares loops that it does not have"),
-        ({"operator": "max="}, "more than blocks of dimensions changed"),
+        ({"operator": "max="}, "more than digits of dimensions changed"),
         ({"bounds": "shorter"}, "blocks do not have the points of the dimension"),
-        ({"value": "other"}, "more than blocks of dimensions changed"),
-        ({"subscripts": "other"}, "more than blocks of dimensions changed"),
+        ({"value": "other"}, "more than digits of dimensions changed"),
+        ({"subscripts": "other"}, "more than digits of dimensions changed"),
     ],
 )
 def test_blocks_are_validated(change: dict[str, object], wrong: str) -> None:

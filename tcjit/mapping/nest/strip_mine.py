@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from tcjit.grammar.affine import affine, isl_name
 from tcjit.grammar.arithmetic import divided, index, modulo, plus, total
 from tcjit.grammar.ast import Binary, Const, Expr, Index
-from tcjit.grammar.polynomial import number
-from tcjit.grammar.walk import rebuild, walk, with_indices
+from tcjit.grammar.polynomial import Value, expression, from_terms, integer, number
+from tcjit.grammar.walk import walk, with_accesses, with_indices
 from tcjit.mapping.assignment import Assignment, DynamicRanges
 from tcjit.mapping.storage import Bounds, fresh
 
@@ -114,31 +114,58 @@ def _limited(box: Bounds, limits: Mapping[str, tuple[int, int]]) -> Bounds:
 # ---------------------------------------------------------------- divisions
 
 
-def split_divisions(a: Assignment) -> tuple[Assignment, list[Strip]]:
+def split_divisions(a: Assignment, values: Mapping[str, int]) -> tuple[Assignment, list[Strip]]:
     """The assignment without divisions of single dimensions by constants that divide their extents, and how those were split."""
     strips: list[Strip] = []
-    while (found := next(_divided(a), None)) is not None:
-        strip = strip_mine(a, *found)
+    while found := list(divisions(a, values)):
+        strip = strip_mine(a, *max(found, key=lambda each: each[1]))  # the greatest divisor first: others divide its blocks
         a = strip_mined(a, strip)
-        a = replace(a, value=_simplified(a.value, strip), subscripts=tuple(_simplified(sub, strip) for sub in a.subscripts))
         strips.append(strip)
-    return a, strips
+    return replace(a, value=_simplified(a, values)), strips
 
 
-def _divided(a: Assignment) -> Iterator[tuple[str, int]]:
-    """Dimensions of the results and what divides them."""
+def divisions(a: Assignment, values: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """Dimensions of the results and what divides them in reads."""
     extents = {name: upper for name, lower, upper in a.results if lower == 0 and name not in a.dynamic}
-    for sub in (sub for access in a.reads for sub in access.subscripts):
+    for sub in (sub for access in replace(a, value=_simplified(a, values)).reads for sub in access.subscripts):
         for node in walk(sub):
             match node:
-                case Binary(op="/" | "%", left=Index(name=name), right=Const(value=int(block))):
+                case Binary(op="/", left=Index(name=name), right=Const(value=int(block))):
                     if name in extents and 1 < block < extents[name] and extents[name] % block == 0:
                         yield name, block
 
 
-def _simplified(expr: Expr, strip: Strip) -> Expr:
-    """Quotients and rests of what a dimension was replaced by, as indices."""
-    divides = isinstance(expr, Binary) and expr.op in ("/", "%") and isinstance(expr.right, Const) and expr.right.value == strip.block
-    if isinstance(expr, Binary) and divides and expr.left == strip.value:
-        return Index(strip.outer if expr.op == "/" else strip.dim, dtype="int64")
-    return rebuild(expr, lambda part: _simplified(part, strip))
+def _simplified(a: Assignment, values: Mapping[str, int]) -> Expr:
+    """The value of an assignment; in subscripts, quotients and rests are sums of indices where they are for all in their ranges."""
+    ranges = {name: (lower, upper - 1) for name, lower, upper in a.bounds}
+
+    def simplified(subscript: Expr) -> Expr:
+        if not any(isinstance(node, Binary) and node.op in ("/", "%") for node in walk(subscript)):
+            return subscript
+        value = integer(subscript, values)
+        return subscript if value is None else expression(_without_zeros(value, ranges))
+
+    return with_accesses(a.value, lambda access: replace(access, subscripts=tuple(map(simplified, access.subscripts))))
+
+
+def _without_zeros(value: Value, ranges: Mapping[str, tuple[int, int]]) -> Value:
+    if isinstance(value, int):
+        return value
+    kept = {monomial: c for monomial, c in value.terms.items() if not any(_span(factor, ranges) == (0, 0) for factor in monomial)}
+    return from_terms(kept)
+
+
+def _span(factor: Expr, ranges: Mapping[str, tuple[int, int]]) -> tuple[int, int] | None:
+    """The least and the greatest value of an index or of a quotient of a sum, if they are known."""
+    match factor:
+        case Index(name=name):
+            return ranges.get(name)
+        case Binary(op="/", left=left, right=Const(value=int(by))) if (value := integer(left)) is not None:
+            least = greatest = 0
+            for monomial, c in [] if isinstance(value, int) else value.terms.items():
+                span = _span(monomial[0], ranges) if len(monomial) == 1 else None if monomial else (1, 1)
+                if span is None:
+                    return None
+                least, greatest = least + min(c * end for end in span), greatest + max(c * end for end in span)
+            return least // by, greatest // by
+    return None

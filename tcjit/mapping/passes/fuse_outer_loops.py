@@ -21,7 +21,7 @@ from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.nest import Leaf
-from tcjit.mapping.nest.strip_mine import strip_mine, strip_mined
+from tcjit.mapping.nest.strip_mine import divisions, strip_mine, strip_mined
 from tcjit.mapping.scop import OuterLoops
 from tcjit.mapping.storage import Storage
 
@@ -169,7 +169,7 @@ class _Fusion:
     """A program, and what is asked of its assignments again and again."""
 
     def __init__(self, before: Assignments, machine: Machine) -> None:
-        self.machine, self.program = machine, before.assignments
+        self.machine, self.program, self.values = machine, before.assignments, before.values
         self.tensors = before.storages
         self.uses = [_Uses(a) for a in self.program]
         self.users: dict[str, list[int]] = {}  # of each tensor, in order
@@ -195,8 +195,21 @@ class _Fusion:
                 break
             loops = self.worth(first, end + 1, run)
             if loops:
-                best = [list(zip(dims, loops.values(), strict=True)) for dims in run.shared(loops)]
+                best = self.in_digits(first, [list(zip(dims, loops.values(), strict=True)) for dims in run.shared(loops)]) or best
         return best
+
+    def in_digits(self, first: int, members: list[list[tuple[str, int]]]) -> list[list[tuple[str, int]]]:
+        """The loops of assignments from the first on, those over a dimension that a read divides by a number as loops over its digits;
+        nothing where reads divide it otherwise."""
+        result = [list[tuple[str, int]]() for _ in members]
+        for loops in zip(*members, strict=True):
+            found = {by for a, (dim, _) in zip(self.program[first:], loops) for name, by in divisions(a, self.values) if name == dim}
+            by, size = max(found, default=1), loops[0][1]
+            if any(by % other for other in found) or size > 1 and size % by:
+                return []
+            for own, loop in zip(result, loops, strict=True):
+                own += [(loop[0], by), loop] if size == 1 < by else [loop]
+        return result
 
     def of_classes(self, uses: _Uses) -> list[str]:
         """The dimensions, one of whose values takes a part of all large operands that stays in a core's cache while the residue classes of

@@ -262,7 +262,7 @@ class ReductionTiling:
         """The plan of the assignment's nest, before operands are staged."""
         self.refuse_others(temporaries.tensors)
         options = self.setting.options
-        undivided, strips = split_divisions(self.a)
+        undivided, strips = split_divisions(self.a, self.setting.program.values)
         epilogue = self.epilogue.stripped(strips)
         dots = self.dot_products(undivided, temporaries)
         copies, given = convert_operands(dots.assignment, temporaries, self.copied(dots.assignment, temporaries))
