@@ -295,7 +295,7 @@ class ExpressionPrinter:
         if expr.left.dtype == "int64" and expr.dtype == "bool" and (shorter := self._compared(expr)):
             return Text(f"({shorter})", Precedence.ATOM)
         left, right = self.value(expr.left), self.value(expr.right)
-        if expr.op == "&&" and _reads_again(expr.left, expr.right):
+        if expr.op == "&&" and _may_always_be_read(expr.right, expr.left):
             return join("&", left, right)  # as safe as &&, and compilers vectorise it where it becomes a result
         if expr.dtype == "bool" and expr.op not in "+*":
             return join(expr.op, left, right)
@@ -396,11 +396,18 @@ class ExpressionPrinter:
         return call(name, *arguments)
 
 
-def _reads_again(left: Expr, right: Expr) -> bool:
-    """Whether ``right`` reads elements, all of which ``left`` reads in any case, and does nothing else that may fail or cost."""
+def _may_always_be_read(right: Expr, left: Expr) -> bool:
+    """Whether ``right`` reads elements that are there whatever ``left`` is, and does nothing else that may fail or cost: ``left`` reads
+    them in any case, or has no comparison of indices, sizes or scalars, which alone guard a read that is not picked by data."""
     reads = [node for node in walk(right) if isinstance(node, Access)]
     plain = not any(isinstance(node, Call) or (isinstance(node, Binary) and node.op in "/%") for node in walk(right))
-    return bool(reads) and plain and set(reads) <= set(_certain_reads(left))
+    picked = any(isinstance(node, Access) for access in reads for sub in access.subscripts for node in walk(sub))
+    return bool(reads) and plain and (set(reads) <= set(_certain_reads(left)) or not picked and not _compares_indices(left))
+
+
+def _compares_indices(expr: Expr) -> bool:
+    """Whether an index, a size or a scalar stands in an expression outside of subscripts."""
+    return isinstance(expr, (Index, Size, Scalar)) or not isinstance(expr, Access) and any(map(_compares_indices, children(expr)))
 
 
 def _certain_reads(expr: Expr) -> Iterator[Access]:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Expr
+from tcjit.grammar.ast import Access, Cast, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import factors, replaced
@@ -30,9 +30,10 @@ def transpose_operands(before: Assignments, machine: Machine) -> Assignments:
     """The program with the copies before the assignments that read them."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
-        if not a.is_elementwise or any(lower < 0 for _, lower, _ in a.bounds):
+        if not replace(a, outer=None).is_elementwise or any(lower < 0 for _, lower, _ in a.bounds):
             return [a]
-        if temporaries.tensors[a.tensor].role == "temporary" and not (a.fuse_outer_only and _is_product(a.value)):
+        in_nest = a.fuse_outer_only or any(other.tiled and a.tensor in other.inputs for other in before.assignments)
+        if temporaries.tensors[a.tensor].role == "temporary" and not (in_nest and _is_product(a.value)):
             return [a]  # a tile has its own, in any order, and words are copied along the rows of their parts
         near = strides_in(temporaries.tensors[a.tensor], a.subscripts, a.bounds, before.values)
         guarded = list(guarded_accesses(a.value))
@@ -57,7 +58,7 @@ def transpose_operands(before: Assignments, machine: Machine) -> Assignments:
             """A value in a temporary over some dimensions, that along which steps are least innermost."""
             ordered = sorted(zip(steps, a.bounds, strict=True), key=lambda pair: -(pair[0] or 0))
             box = tuple(bound for _, bound in ordered if bound[0] in dims)
-            return replace(temporaries.stored(a, f"{name}_transposed", value, box), fuse_outer_only=apart)
+            return replace(temporaries.stored(a, f"{name}_transposed", value, box), fuse_outer_only=apart, outer=a.outer)
 
         every = {name for name, _, _ in a.bounds}
         alone = across and not along and reads.keys() == {access for access, _ in guarded}
@@ -76,7 +77,7 @@ def transpose_operands(before: Assignments, machine: Machine) -> Assignments:
 
 
 def _is_product(value: Expr) -> bool:
-    return all(isinstance(factor, Access) for factor in factors(value))
+    return all(isinstance(factor.operand if isinstance(factor, Cast) else factor, Access) for factor in factors(value))
 
 
 def _is_across(bounds: Bounds, near: Sequence[int | None], steps: Sequence[int | None]) -> bool:
