@@ -14,14 +14,20 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.nest.vector_forms import STORED_TOGETHER
 
 # the C type of an element, the name of a vector's without its lanes, and what ends the names of functions
-_NAMES = {"float32": ("float", "tc_float", "f32"), "float64": ("double", "tc_double", "f64"), "int32": ("int32_t", "tc_int32x", "i32")}
+_NAMES = {
+    "float32": ("float", "tc_float", "f32"), "float64": ("double", "tc_double", "f64"), "int32": ("int32_t", "tc_int32x", "i32"),
+    "int16": ("int16_t", "tc_int16x", "i16"), "int8": ("int8_t", "tc_int8x", "i8"), "uint8": ("uint8_t", "tc_uint8x", "u8"),
+}  # fmt: skip
 # the same of elements that loads convert: the bits of halves
 _NARROW_NAMES = {
     "float16": ("uint16_t", "f16"), "bfloat16": ("uint16_t", "bf16"),
-    "int8": ("int8_t", "i8"), "uint8": ("uint8_t", "u8"), "int16": ("int16_t", "i16"),
+    "int8": ("int8_t", "i8"), "uint8": ("uint8_t", "u8"), "int16": ("int16_t", "i16"), "bool": ("uint8_t", "b8"),
 }  # fmt: skip
 _UPDATES = {"+=": "add", "*=": "mul", "min=": "min", "max=": "max"}  # as the functions that combine lanes are called
-_OPERATIONS = {"float32": ("ps", "ups"), "float64": ("pd", "upd"), "int32": ("d", "dqusi")}  # in the names of gcc's built-ins
+_OPERATIONS = {  # in the names of gcc's built-ins
+    "float32": ("ps", "ups"), "float64": ("pd", "upd"), "int32": ("d", "dqusi"),
+    "int16": ("w", "dquhi"), "int8": ("b", "dquqi"), "uint8": ("b", "dquqi"),
+}  # fmt: skip
 
 _TYPES = """
 typedef $E $V __attribute__((vector_size($B)));
@@ -47,11 +53,13 @@ _FABS = """
 TC_TILE $V tc_fabs$N($V a) { return ($V)((tc_lanes$N)a & $MOST); }
 """
 
+_CHARS = "typedef char tc_chars$W __attribute__((vector_size($B)));"
+
 _MASKS = """
 typedef uint$M_t tc_mask$N;
 #define TC_ALL$N ((tc_mask$N)-1)
 TC_TILE tc_mask$N tc_from$N(int64_t first) { return first >= 0 ? TC_ALL$N : first <= -$W ? 0 : (tc_mask$N)(TC_ALL$N << -first); }
-TC_TILE tc_mask$N tc_until$N(int64_t last) { return last < 0 ? 0 : last >= $W - 1 ? TC_ALL$N : (tc_mask$N)((2u << last) - 1); }
+TC_TILE tc_mask$N tc_until$N(int64_t last) { return last < 0 ? 0 : last >= $W - 1 ? TC_ALL$N : (tc_mask$N)(TC_ALL$N >> ($W - 1 - last)); }
 /* of a mask that it knows, gcc 12 makes a whole load and a selection, which may leave the tensor */
 TC_TILE tc_mask$N tc_opaque$N(tc_mask$N m) {
   __asm__("" : "+Yk"(m));
@@ -65,9 +73,9 @@ TC_TILE $V tc_in_register$N($V v) {
 TC_TILE int tc_any$N(tc_mask$N m) { return m != 0; }
 TC_TILE int tc_all$N(tc_mask$N m) { return m == TC_ALL$N; }
 TC_TILE int tc_lane$N(tc_mask$N m, int l) { return m >> l & 1; }
-TC_TILE $V tc_blend$N($V a, $V b, tc_mask$N m) { return __builtin_ia32_blendm$P_512_mask(a, b, m); }
-TC_TILE $V tc_load_masked$N(const $E *p, tc_mask$N m) { return __builtin_ia32_load$U512_mask((const void *)p, ($V){0}, m); }
-TC_TILE void tc_store_masked$N($E *p, $V v, tc_mask$N m) { __builtin_ia32_store$U512_mask((void *)p, v, m); }
+TC_TILE $V tc_blend$N($V a, $V b, tc_mask$N m) { return ($V)__builtin_ia32_blendm$P_512_mask(($A)a, ($A)b, m); }
+TC_TILE $V tc_load_masked$N(const $E *p, tc_mask$N m) { return ($V)__builtin_ia32_load$U512_mask((const void *)p, ($A){0}, m); }
+TC_TILE void tc_store_masked$N($E *p, $V v, tc_mask$N m) { __builtin_ia32_store$U512_mask((void *)p, ($A)v, m); }
 """
 
 _EXTREMA = """
@@ -146,6 +154,9 @@ TC_TILE $V tc_dot2$N($V sum, $V a, $V b) {
 _INTEGERS = """
 TC_TILE $V tc_max$N($V a, $V b) { return tc_select$N(b > a, b, a); }
 TC_TILE $V tc_min$N($V a, $V b) { return tc_select$N(b < a, b, a); }
+"""
+
+_DOTS = """
 #if defined(__AVX512VNNI__) && !defined(__clang__) && ($B == 64 || defined(__AVX512VL__) && $B >= 16)
 TC_TILE $V tc_dot2$N($V sum, $V a, $V b) { return __builtin_ia32_vpdpwssd_v$Wsi(sum, a, b); }
 TC_TILE $V tc_dot4$N($V sum, $V a, $V b) { return __builtin_ia32_vpdpbusd_v$Wsi(sum, a, b); }
@@ -217,6 +228,10 @@ _NARROW_MASKED = """
 TC_TILE $V tc_load_$K_masked$N(const $H *p, tc_mask$N m) { return tc_strided_$K_masked$N(p, 1, m); }
 """
 
+_SAME_SIZE_MASKED = """
+TC_TILE $V tc_load_$K_masked$N(const $H *p, tc_mask$N m) { return tc_converted_$K$N((tc_narrow_$K$N)tc_load_masked$N((const $E *)p, m)); }
+"""
+
 _NARROW_MASKED_AVX512 = """
 #if defined(__AVX512BW__) && defined(__AVX512VL__) && !defined(__clang__)
 TC_TILE $V tc_load_$K_masked$N(const $H *p, tc_mask$N m) {
@@ -235,6 +250,7 @@ _CONVERSION_F16 = """  tc_bits$N bits = __builtin_convertvector(x, tc_bits$N), s
   bits = (tc_bits$N)(($V)((bits & 0x7fff) << 13) * 0x1p+112f);
   return ($V)(bits | special | sign);
 """
+_CONVERSION_BOOL = "  return ($V)(x != 0) & 1;\n"
 _CONVERSION_BF16 = "  return ($V)(__builtin_convertvector(x, tc_bits$N) << 16);\n"
 # of what is a bfloat16 already
 _STORE_BF16 = """
@@ -333,7 +349,7 @@ def _filled(text: str, dtype: str, width: int, **more: str) -> str:
         "E": element_type(dtype), "V": vector_type(dtype, width), "B": str(size * width), "S": str(size), "I": f"int{8 * size}_t",
         "Q": str(STORED_TOGETHER),
         "N": suffix(dtype, width), "W": str(width), "M": str(max(8, width)),
-        "P": _OPERATIONS[dtype][0], "U": _OPERATIONS[dtype][1],
+        "P": _OPERATIONS[dtype][0], "U": _OPERATIONS[dtype][1], "A": vector_type(dtype, width) if size > 1 else f"tc_chars{width}",
         "CLASSES": "int" if size == 4 else "long long",  # the same as gcc's builtin, which tells types of one size apart
         "NUMBERS": ", ".join(map(str, range(width))), "MOST": "0x7fffffff" if size == 4 else "0x7fffffffffffffff",
         **more,
@@ -344,12 +360,16 @@ def _filled(text: str, dtype: str, width: int, **more: str) -> str:
 def declarations(dtype: str, width: int) -> list[str]:
     """Types and functions, to stand at the top of a file in this order."""
     ending = suffix(dtype, width)
-    own_forms, extrema, plain_extrema = ([_INTEGERS], [], []) if dtype == "int32" else ([_FABS], [_EXTREMA], [_EXTREMA_PLAIN])
+    extrema, plain_extrema = ([_EXTREMA], [_EXTREMA_PLAIN]) if DTYPES[dtype].kind == "float" else ([], [])
+    own_forms = [_FABS] if extrema else [_INTEGERS, _DOTS] if dtype == "int32" else [_INTEGERS]
     head, numbers = _filled(_TYPES, dtype, width).split("\n\n")
     if DTYPES[dtype].bytes * width == 64:
-        own = [_MASKS, *extrema, _ENDING, *strided_vectors.loads(width), *strided_vectors.masked(width)]
-        plain = [_PLAIN, *plain_extrema, _ENDING, *strided_vectors.plain_loads(), *strided_vectors.plain_masked()]
-        functions = ["#if defined(__AVX512F__) && !defined(__clang__)", *own, "#else", *plain, "#endif"]
+        words = DTYPES[dtype].bytes >= 4
+        lane_by_lane = [*strided_vectors.plain_loads(), *strided_vectors.plain_masked()]
+        plain = [_PLAIN, *plain_extrema, _ENDING, *lane_by_lane]
+        apart = [*strided_vectors.loads(width), *strided_vectors.masked(width)] if words else lane_by_lane  # masks of 64 bits at most
+        own = [*([] if DTYPES[dtype].bytes > 1 else [_CHARS]), _MASKS, *extrema, _ENDING, *apart]
+        functions = [f"#if defined({'__AVX512F__' if words else '__AVX512BW__'}) && !defined(__clang__)", *own, "#else", *plain, "#endif"]
     else:
         functions = ["#if !defined(__clang__)", *strided_vectors.loads(width), "#else", *strided_vectors.plain_loads(), "#endif"]
         functions += [_PLAIN, *plain_extrema, _ENDING, *strided_vectors.plain_masked()]
@@ -375,9 +395,11 @@ def narrow_declarations(narrow: str, dtype: str, width: int, *, stores: bool = F
     """Functions that load elements of a narrower type, to stand behind ``declarations``; with ``stores`` also one that stores floats as
     halves, behind the conversion of a single float."""
     own = DTYPES[narrow].bytes
-    conversion = {"float16": _CONVERSION_F16, "bfloat16": _CONVERSION_BF16}.get(narrow, _CONVERSION)
+    conversion = {"float16": _CONVERSION_F16, "bfloat16": _CONVERSION_BF16, "bool": _CONVERSION_BOOL}.get(narrow, _CONVERSION)
     masked = _NARROW_MASKED.strip("\n")
-    if DTYPES[dtype].bytes * width == 64 and width == 16:
+    if own == DTYPES[dtype].bytes:  # bytes from bytes
+        masked = _SAME_SIZE_MASKED.strip("\n")
+    elif DTYPES[dtype].bytes * width == 64 and width == 16:
         masked = _NARROW_MASKED_AVX512.strip("\n").replace("$PLAIN", masked)
     quad, kind, vector = ("hi256", "int16_t", "tc_words") if own == 2 else ("qi128", "char", "tc_bytes")
     parts = {
@@ -406,7 +428,7 @@ def bfloat16_dots(width: int) -> str:
 def rows_together(dtype: str, width: int) -> int:
     """Rows of a tile that are stored together where they are neighbours in memory and lanes are not: 16 bytes at each lane's place."""
     size = DTYPES[dtype].bytes
-    return STORED_TOGETHER // size if size * width >= STORED_TOGETHER else 1
+    return STORED_TOGETHER // size if size * width >= STORED_TOGETHER and size >= 4 else 1
 
 
 def _interleaved(dtype: str, width: int) -> str:

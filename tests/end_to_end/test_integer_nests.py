@@ -226,3 +226,29 @@ def test_bytes_of_strided_convolutions(image: tuple[int, ...], filters: tuple[in
     x, k = (torch.randint(-128, 128, shape, dtype=torch.int8, generator=generator) for shape in (image, filters))
     expected = torch.nn.functional.conv2d(x.double(), k.double(), stride=2)
     assert torch.equal(tcjit.define(text).f(x, k).double(), expected)
+
+
+BODIES = {
+    "bool": ["A(i,k) && B(k,j)", "!A(i,k) || B(k,j)", "A(i,k) != B(k,j)", "(i < k ? A(i,k) : B(k,j))"],
+    "int8": ["min(A(i,k), B(k,j))", "A(i,k) * B(k,j)", "(A(i,k) < B(k,j) ? A(i,k) : B(k,j))"],
+    "uint8": ["max(A(i,k), B(k,j))", "A(i,k) - B(k,j)", "(i < k ? A(i,k) : B(k,j))"],
+    "int16": ["min(A(i,k), B(k,j))", "A(i,k) + B(k,j)"],
+}
+
+
+@pytest.mark.parametrize(("dtype", "body"), [(dtype, body) for dtype, bodies in BODIES.items() for body in bodies])
+@pytest.mark.parametrize(("operator", "result"), [("max=!", "O(i,j)"), ("min=!", "O(j,i)"), ("max=!", "O(j)"), ("+=!", "O(i,j)")])
+def test_narrow_types_have_lanes_of_their_own(dtype: str, body: str, operator: str, result: str) -> None:
+    """Also where bytes of truth values are any but 0, and where sums wrap."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = (33, 17), (17, 70)
+    if dtype == "bool":
+        a, b = (torch.randint(0, 3, shape, generator=generator).to(torch.uint8).view(torch.bool) for shape in shapes)
+        operator = operator.replace("+=!", "max=!")
+    else:
+        least, greatest = torch.iinfo(getattr(torch, dtype)).min, torch.iinfo(getattr(torch, dtype)).max
+        a, b = (torch.randint(least, greatest + 1, shape, generator=generator).to(getattr(torch, dtype)) for shape in shapes)
+    text = f"def f({dtype}(I,K) A, {dtype}(K,J) B) -> (O) {{ {result} {operator} {body} }}"
+    kernel = tcjit.compile(text, "f", a, b)
+    assert any("register tile" in line for line in kernel.resources["reductions"])
+    assert torch.equal(kernel(a, b), tcjit.compile(text, "f", a, b, target="reference")(a, b))

@@ -22,8 +22,11 @@ from tcjit.codegen.tile_vectors import declarations, narrow_declarations, narrow
 from tcjit.mapping.nest.vector_forms import NARROW
 
 FLOATS = {"float32": ("float", "f32", np.float32), "float64": ("double", "f64", np.float64)}
-TYPES = {**FLOATS, "int32": ("int32_t", "i32", np.int32)}
+NARROW_INTEGERS = {"int16": ("int16_t", "i16", np.int16), "int8": ("int8_t", "i8", np.int8), "uint8": ("uint8_t", "u8", np.uint8)}
+TYPES = {**FLOATS, "int32": ("int32_t", "i32", np.int32), **NARROW_INTEGERS}
 WIDTHS = (2, 4, 8, 16)
+NARROW_WIDTHS = {"int16": (4, 32), "int8": (16, 64), "uint8": (16, 64)}
+VECTORS = [(dtype, width) for dtype in TYPES for width in NARROW_WIDTHS.get(dtype, WIDTHS)]
 STEPS = (1, 2, 3, -1, -2)
 SPECIAL = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 2.5]
 
@@ -81,7 +84,7 @@ void do_scatter_rows_$N($E *p, int64_t s, const $E *v, int last) {
 }
 """
 _FLOATS = "void do_fabs_$N(const $E *a, $E *o) { tc_store_$N(o, tc_fabs_$N(tc_load_$N(a))); }"
-_INTEGERS = """
+_DOTS = """
 void do_dot2_$N(const $E *s, const $E *a, const $E *b, $E *o) {
   tc_store_$N(o, tc_dot2_$N(tc_load_$N(s), tc_load_$N(a), tc_load_$N(b)));
 }
@@ -110,29 +113,34 @@ void do_strided_$K_masked_$N(const $H *p, int64_t s, int until, int64_t at, $E *
 }
 #undef MASK
 """
-_BITS = {"float16": np.float16, "bfloat16": np.uint16, "int8": np.int8, "uint8": np.uint8, "int16": np.int16}  # in memory
+_BITS = {"float16": np.float16, "bfloat16": np.uint16, "int8": np.int8, "uint8": np.uint8, "int16": np.int16, "bool": np.uint8}  # in memory
 _SCALARS = "$E do_scalar_min_$X($E a, $E b) { return tc_min_$X(a, b); }\n$E do_scalar_max_$X($E a, $E b) { return tc_max_$X(a, b); }"
+
+
+def known_lanes(width: int) -> list[int]:
+    """Last lanes of masks that the compiler would know."""
+    return sorted({*range(min(width, 16)), *range(16, width, 15), width - 1})
 
 
 def source() -> str:
     """Every function for every type and width, each callable."""
     lines = [prelude.text([f"tc_{name}_{x}" for name in ("min", "max") for _, x, _ in FLOATS.values()], C)]
     declared: dict[str, None] = {}
-    for dtype, width in itertools.product(TYPES, WIDTHS):
+    for dtype, width in VECTORS:
         declared.update(dict.fromkeys(declarations(dtype, width)))
     lines += declared
-    for dtype, (element, x, _) in TYPES.items():
-        lines.append(_SCALARS.replace("$E", element).replace("$X", x) if dtype in FLOATS else "")
-        for width in WIDTHS:
-            own = _FLOATS if dtype in FLOATS else _INTEGERS
-            together = [_TOGETHER] if rows_together(dtype, width) > 1 else []
-            wrappers = [_WRAPPERS, own, *together, *(_CONSTANT.replace("$K", str(last)) for last in range(width))]
-            parts = {"N": f"{x}x{width}", "E": element, "W": str(width), "V": vector_type(dtype, width)}
-            lines += [re.sub(r"\$([NEWV])", lambda found, parts=parts: parts[found[1]], text) for text in wrappers]
-            for narrow in NARROW.get(dtype, ()):
-                lines += narrow_declarations(narrow, dtype, width)
-                own = {**parts, "K": narrow_name(narrow), "H": narrow_type(narrow)}
-                lines.append(re.sub(r"\$([NEKH])", lambda found, own=own: own[found[1]], _NARROW))
+    lines += [_SCALARS.replace("$E", element).replace("$X", x) for element, x, _ in FLOATS.values()]
+    for dtype, width in VECTORS:
+        element, x, _ = TYPES[dtype]
+        own = [_FLOATS] if dtype in FLOATS else [_DOTS] if dtype == "int32" else []
+        together = [_TOGETHER] if rows_together(dtype, width) > 1 else []
+        wrappers = [_WRAPPERS, *own, *together, *(_CONSTANT.replace("$K", str(last)) for last in known_lanes(width))]
+        parts = {"N": f"{x}x{width}", "E": element, "W": str(width), "V": vector_type(dtype, width)}
+        lines += [re.sub(r"\$([NEWV])", lambda found, parts=parts: parts[found[1]], text) for text in wrappers]
+        for narrow in NARROW.get(dtype, ()):
+            lines += narrow_declarations(narrow, dtype, width)
+            named = {**parts, "K": narrow_name(narrow), "H": narrow_type(narrow)}
+            lines.append(re.sub(r"\$([NEKH])", lambda found, named=named: named[found[1]], _NARROW))
     return "\n".join(lines)
 
 
@@ -167,7 +175,8 @@ class Vectors:
         self.size = np.dtype(self.dtype).itemsize
         self.array = page.filled(self.dtype)
         self.is_integer = dtype not in FLOATS
-        self.scalar = ctypes.c_int32 if self.is_integer else ctypes.c_float if self.size == 4 else ctypes.c_double
+        integer = {"int16": ctypes.c_int16, "int8": ctypes.c_int8, "uint8": ctypes.c_uint8}.get(dtype, ctypes.c_int32)
+        self.scalar = integer if self.is_integer else ctypes.c_float if self.size == 4 else ctypes.c_double
 
     def __call__(self, name: str, *args: object) -> int:
         """Arrays and addresses are pointers, integers 64 bits."""
@@ -223,14 +232,15 @@ class Vectors:
                 origin = self.origin(until, step, every)
                 self("strided", ctypes.c_void_p(origin), ctypes.c_int64(step), out)
                 assert (out == self.at(origin, step, every)).all(), step
-        for x in (0, 1, -1, 2**31 - 1, -(2**31)) if self.is_integer else (*SPECIAL, 1e-40):
+        limits = [np.iinfo(self.dtype).min, np.iinfo(self.dtype).max] if self.is_integer else []
+        for x in (0, 1, *limits) if self.is_integer else (*SPECIAL, 1e-40):
             self("splat", self.scalar(x), out)
             assert out.tobytes() == np.full(self.width, x, dtype=self.dtype).tobytes() or x != x and np.isnan(out).all(), x
 
     def known(self) -> None:
         """Loads under masks that the compiler would know, the last lane that counts at the end of the page."""
         out = self.empty()
-        for last in range(self.width):
+        for last in known_lanes(self.width):
             counted = np.arange(self.width) <= last
             origin = self.origin(1, 1, counted)
             self(f"known_{last}", ctypes.c_void_p(origin), out)
@@ -307,22 +317,22 @@ class Vectors:
 
     def integers(self) -> None:
         """Minima, maxima, selection, sums of the products of halves and bytes and across lanes: all of them wrap."""
-        random, out, four = np.random.default_rng(0), self.empty(), np.zeros(4, dtype=self.dtype)
+        random, out, four, bits = np.random.default_rng(0), self.empty(), np.zeros(4, dtype=self.dtype), 8 * self.size
         halves = [0x7FFF, 0x8000, -0x8000, 0x7FFF7FFF, -0x7FFF8000, 0x7FFF8000]
         edges = np.array([0, 1, -1, 2**31 - 1, -(2**31), *halves, 0x7F7F7F7F, -0x7F7F7F80])
         for _ in range(50):
             pools = [np.concatenate([random.integers(-(2**31), 2**31, 4 * self.width), edges]) for _ in range(3)]
-            s, a, b = (random.choice(pool, self.width).astype(np.uint32).view(np.int32) for pool in pools)
+            s, a, b = (random.choice(pool, self.width).astype(f"uint{bits}").view(self.dtype) for pool in pools)
             for name, expected in (("min", np.minimum(a, b)), ("max", np.maximum(a, b)), ("select", np.where(a < b, a, b))):
                 self(name, a, b, out)
                 assert (out == expected).all(), (name, a, b, out)
-            for name, types in (("dot2", (np.int16, np.int16)), ("dot4", (np.uint8, np.int8))):
+            for name, types in (("dot2", (np.int16, np.int16)), ("dot4", (np.uint8, np.int8))) if self.name == "int32" else ():
                 parts = [part.view(dtype).astype(np.int64).reshape(self.width, -1) for part, dtype in zip((a, b), types)]
                 self(name, s, a, b, out)
                 assert (out == (s + (parts[0] * parts[1]).sum(1)).astype(np.uint64).astype(np.uint32).view(np.int32)).all(), (s, a, b, out)
             self("across", a, four)
-            total, product = (int(x) % 2**32 for x in (a.astype(object).sum(), a.astype(object).prod()))
-            assert [int(x) % 2**32 for x in four] == [total, product, int(a.min()) % 2**32, int(a.max()) % 2**32]
+            total, product = (int(x) % 2**bits for x in (a.astype(object).sum(), a.astype(object).prod()))
+            assert [int(x) % 2**bits for x in four] == [total, product, int(a.min()) % 2**bits, int(a.max()) % 2**bits]
 
     def across(self) -> None:
         out = np.zeros(4, dtype=self.dtype)
@@ -351,7 +361,7 @@ class NarrowVectors(Vectors):
     def wide(self, bits: np.ndarray) -> np.ndarray:
         if self.narrow == "bfloat16":
             return (bits.astype(np.uint32) << 16).view(np.float32)
-        return bits.astype(self.dtype)
+        return (bits != 0).astype(self.dtype) if self.narrow == "bool" else bits.astype(self.dtype)
 
     def at(self, origin: int, step: int, counted: np.ndarray) -> np.ndarray:
         first = (origin - self.page.start) // self.size
@@ -389,7 +399,7 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
 if __name__ == "__main__":
     page, loaded = Pages(), ctypes.CDLL(sys.argv[1])
     with np.errstate(all="ignore"):
-        for dtype, width in itertools.product(TYPES, WIDTHS):
+        for dtype, width in VECTORS:
             vectors = Vectors(loaded, dtype, width, page)
             vectors.known() if "known" in sys.argv else vectors.check()
             for narrow in () if "known" in sys.argv else NARROW.get(dtype, ()):

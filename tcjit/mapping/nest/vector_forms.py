@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeGuard
 
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Select, Unary
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import children
 
 # by the number of terms in 32 bits: functions of two words, the sum of the products of int16, or of uint8 by int8
@@ -17,8 +18,8 @@ PACK = "pack"  # the low halves of two, or the low bytes of four
 ADJACENT = "adjacent"  # the same of elements that follow one another in memory: one load
 FLIP_SIGNS = "flip_signs"  # of a word of four bytes: signed ones plus 128 as unsigned ones, and unsigned ones minus 128 as signed ones
 WORDS = (PACK, ADJACENT, FLIP_SIGNS)
-TYPES = ("float32", "float64", "int32")
-NARROW = {"float32": ("float16", "bfloat16"), "int32": ("int8", "uint8", "int16")}  # types that loads convert to a wider one
+TYPES = ("float32", "float64", "int32", "int16", "int8", "uint8")
+NARROW = {"float32": ("float16", "bfloat16"), "int32": ("int8", "uint8", "int16"), "uint8": ("bool",)}  # what loads convert
 OPERATIONS = ("+", "-", "*", "/", "&&", "||", "<", ">", "<=", ">=", "==", "!=")
 STORED_TOGETHER = 16  # bytes of neighbours in several rows of a register tile that are stored at once where its lanes are apart
 FUNCTIONS = ("abs", "fabs", "min", "max", "fmin", "fmax", "relu")
@@ -55,11 +56,11 @@ def has_vector_form(body: Expr) -> bool:
         case Unary():
             known = body.op == "-"
         case Binary():
-            known = body.op in OPERATIONS and not (body.op == "/" and body.dtype == "int32")
+            known = body.op in OPERATIONS and not (body.op == "/" and DTYPES[body.dtype].kind != "float")
         case Call() if is_dot_product(body):
             return True  # of what is staged
         case Call():
-            known = body.function in (INTEGER_FUNCTIONS if body.dtype == "int32" else FUNCTIONS)
+            known = body.function in (FUNCTIONS if DTYPES[body.dtype].kind == "float" else INTEGER_FUNCTIONS)
         case Select():
             known = body.condition.dtype == "bool"
         case _:

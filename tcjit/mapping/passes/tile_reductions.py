@@ -15,7 +15,8 @@ from math import inf, prod
 import islpy as isl
 
 from tcjit.errors import MappingError
-from tcjit.grammar.ast import Access, Cast, Const, Expr
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Select, Unary
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import walk, with_indices
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.isl import context
@@ -36,7 +37,7 @@ from tcjit.mapping.nest.strip_mine import split_divisions
 from tcjit.mapping.nest.tile import tile, verify_tiles
 from tcjit.mapping.nest.tiled_statement import TiledStatement
 from tcjit.mapping.nest.transpose_results import GAIN, result_orders
-from tcjit.mapping.nest.vector_forms import NARROW, has_lane_form, has_vector_form, is_dot_product
+from tcjit.mapping.nest.vector_forms import NARROW, TYPES, has_lane_form, has_vector_form, is_dot_product
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import CPU_CHUNKS, chunk_reduction
 from tcjit.mapping.reduction import combined, identity
@@ -45,11 +46,11 @@ from tcjit.mapping.storage import Storage, are_digits
 from tcjit.mapping.strides import stride_in
 from tcjit.mapping.verify_assignments import verify_assignments
 
-ELEMENT_BYTES = {"float32": 4, "float64": 8, "int32": 4}
 MANY_CHUNKS = 128  # partial results of one result that are worth lanes
 NEAR_SHARE = 2  # of the nearest cache, in parts: what stays there while rows pass
 OPERATORS = ("+=", "*=", "min=", "max=")
 EXTREMA = ("min=", "max=")
+COMPUTED_IN = {"float16": "float32", "bfloat16": "float32", "bool": "uint8"}  # types that nests compute in no lanes of
 
 
 def tile_reductions(before: Assignments, options: Options, machine: Machine, prove: bool) -> Assignments:
@@ -73,12 +74,12 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
         alone = not any(names and _walk_alike(other, names, temporaries.tensors, before.values) for other, names in shared)
         by_rows = any(_runs_by_rows(other, names, temporaries.tensors, before.values) for other, names in shared)
         tiling = ReductionTiling(f"T{number}", a, Epilogue(), alone, by_rows, setting)
-        if a.operator in EXTREMA and a.value.dtype in NARROW["float32"]:
+        if a.operator in EXTREMA and a.value.dtype in COMPUTED_IN:
             try:
                 with temporaries.trial(keep=True):
-                    return tiling.tiled_in_single(temporaries)
+                    return tiling.tiled_wide(temporaries)
             except MappingError as error:
-                return [replace(a, untiled=error.what)]  # nests compute in no half type
+                return [replace(a, untiled=error.what)]
         try:
             with temporaries.trial(keep=True):
                 return tiling.tiled_in_chunks(temporaries)
@@ -159,14 +160,15 @@ class ReductionTiling:
     by_rows: bool  # others run over the rows of what it reads, too
     setting: Setting
 
-    def tiled_in_single(self, temporaries: Temporaries) -> list[Assignment]:
-        """An extremum of halves as that of their values in single precision, one of which it is: no rounding."""
+    def tiled_wide(self, temporaries: Temporaries) -> list[Assignment]:
+        """An extremum of halves as that of their values in single precision, or of truth values as that of bytes: it is one of them."""
         a = self.a
         if a.start != identity(a.operator, a.value.dtype):
             raise NoNestError("starts from another value than the identity")
         result = temporaries.tensors[a.tensor]
-        wide = temporaries.add(a.source, f"{a.tensor}_wide", "float32", result.shape, result.dynamic_extents)
-        value, start = Cast(a.value, dtype=wide.dtype), identity(a.operator, wide.dtype)
+        wide = temporaries.add(a.source, f"{a.tensor}_wide", COMPUTED_IN[a.value.dtype], result.shape, result.dynamic_extents)
+        value = _as_bytes(a.value) if a.value.dtype == "bool" else Cast(a.value, dtype=wide.dtype)
+        start = identity(a.operator, wide.dtype)
         rounded = Cast(Access(wide.name, a.subscripts, dtype=wide.dtype), dtype=a.value.dtype)
         dynamic = {dim: limits for dim, limits in a.dynamic.items() if dim not in a.reduction}
         narrowed = Assignment(a.tensor, a.subscripts, "=", rounded, a.results, a.source, outer=a.outer, dynamic=dynamic)
@@ -358,7 +360,7 @@ class ReductionTiling:
 
     @property
     def core(self) -> Core:
-        element, machine = ELEMENT_BYTES[self.a.value.dtype], self.setting.machine
+        element, machine = DTYPES[self.a.value.dtype].bytes, self.setting.machine
         return core_of(machine, self.setting.options.vector_width or machine.lanes(element), element)
 
     @property
@@ -369,13 +371,13 @@ class ReductionTiling:
     @property
     def near_elements(self) -> int:
         """Those that stay in the nearest cache while rows pass, where others run over these too."""
-        return self.setting.machine.near_bytes // ELEMENT_BYTES[self.a.value.dtype] // NEAR_SHARE if self.by_rows else 0
+        return self.setting.machine.near_bytes // DTYPES[self.a.value.dtype].bytes // NEAR_SHARE if self.by_rows else 0
 
     def refuse_others(self, tensors: Mapping[str, Storage]) -> None:
         a = self.a
         if not a.reduction or a.empty or a.operator not in OPERATORS:
             raise NoNestError("no reduction")
-        if a.value.dtype not in ELEMENT_BYTES or tensors[a.tensor].dtype != a.value.dtype:
+        if a.value.dtype not in TYPES or tensors[a.tensor].dtype != a.value.dtype:
             raise NoNestError(f"elements of {a.value.dtype}")
         if a.start is not None and a.start != identity(a.operator, a.value.dtype):
             raise NoNestError("starts from another value than the identity")
@@ -475,6 +477,25 @@ def _simplified(s: FlatStatement) -> FlatStatement:
     while pair := next(((outer, inner) for outer, inner in permutations(s.dims, 2) if mergeable(s, outer, inner)), None):
         s = merge(s, *pair)
     return s
+
+
+def _as_bytes(value: Expr) -> Expr:
+    """Truth values as bytes of 0 or 1; a MappingError where other types are compared."""
+    match value:
+        case Access():
+            return Cast(value, dtype="uint8")
+        case Const():
+            return Const(int(value.value), dtype="uint8")
+        case Binary(op="&&" | "||" as op, left=left, right=right):
+            return Call("min" if op == "&&" else "max", (_as_bytes(left), _as_bytes(right)), dtype="uint8")
+        case Binary(op="==" | "!=", left=left, right=right) if left.dtype == right.dtype == "bool":
+            differ = replace(value, left=_as_bytes(left), right=_as_bytes(right))
+            return Select(differ, Const(1, dtype="uint8"), Const(0, dtype="uint8"), dtype="uint8")
+        case Unary(op="!", operand=operand):
+            return Binary("-", Const(1, dtype="uint8"), _as_bytes(operand), dtype="uint8")
+        case Select(condition=condition, then=then, other=other):
+            return Select(condition, _as_bytes(then), _as_bytes(other), dtype="uint8")
+    raise NoNestError("elements of bool from others")
 
 
 def _rounds(value: Expr) -> bool:
