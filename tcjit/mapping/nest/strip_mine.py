@@ -117,7 +117,7 @@ def _limited(box: Bounds, limits: Mapping[str, tuple[int, int]]) -> Bounds:
 def split_divisions(a: Assignment) -> tuple[Assignment, list[Strip]]:
     """The assignment without divisions of single dimensions by constants that divide their extents, and how those were split."""
     strips: list[Strip] = []
-    while (found := next(_divided(a), None)) is not None:
+    while (found := next(split_dims(a), None)) is not None:
         strip = strip_mine(a, *found)
         a = strip_mined(a, strip)
         a = replace(a, value=_simplified(a.value, strip), subscripts=tuple(_simplified(sub, strip) for sub in a.subscripts))
@@ -125,8 +125,8 @@ def split_divisions(a: Assignment) -> tuple[Assignment, list[Strip]]:
     return a, strips
 
 
-def _divided(a: Assignment) -> Iterator[tuple[str, int]]:
-    """Dimensions of the results and what divides them."""
+def split_dims(a: Assignment) -> Iterator[tuple[str, int]]:
+    """Dimensions of the results and what divides them, and their extents."""
     extents = {name: upper for name, lower, upper in a.results if lower == 0 and name not in a.dynamic}
     for sub in (sub for access in a.reads for sub in access.subscripts):
         for node in walk(sub):
