@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import frexp
 from typing import TypeGuard
 
@@ -9,7 +10,7 @@ from tcjit.grammar.affine import is_gather
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, TargetSubscript
 from tcjit.grammar.builtins import ONE_OPERATION
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.polynomial import names
+from tcjit.grammar.polynomial import NOTHING, ZeroDivisor, integer, names
 from tcjit.grammar.walk import children, walk
 
 CALL, DIVISION = 20, 8  # operations that a call and a division take as long as
@@ -20,15 +21,24 @@ def divides_integers(part: Expr) -> TypeGuard[Binary]:
     return isinstance(part, Binary) and part.op in "/%" and DTYPES[part.dtype].kind != "float"
 
 
+def is_number(divisor: Expr, values: Mapping[str, int]) -> bool:
+    """Whether a divisor is known, and not zero."""
+    try:
+        return integer(divisor, values) not in (None, 0) and not names(divisor)
+    except ZeroDivisor:
+        return False
+
+
 def is_power_of_two(divisor: Expr) -> bool:
     """Whether a divisor is a power of two, by whose inverse compilers multiply."""
     return isinstance(divisor, Const) and frexp(divisor.value)[0] in (0.5, -0.5)
 
 
-def may_fail(value: Expr, *, gathers: bool = True) -> bool:
-    """Whether a value may raise an error: it divides integers by what may be zero, or, if ``gathers`` count, reads where data say."""
+def may_fail(value: Expr, values: Mapping[str, int] = NOTHING, *, gathers: bool = True) -> bool:
+    """Whether a value may raise an error: it divides integers by what may be zero, names in ``values`` being numbers, or, if ``gathers``
+    count, reads where data say."""
     for part in walk(value):
-        if divides_integers(part) and not (isinstance(part.right, Const) and part.right.value):
+        if divides_integers(part) and not is_number(part.right, values):
             return True
         if gathers and isinstance(part, Access) and any(map(is_gather, part.subscripts)):
             return True

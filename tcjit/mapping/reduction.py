@@ -9,6 +9,7 @@ from functools import reduce
 from tcjit.grammar.affine import condition
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Scalar, Select, Statement, Unary
 from tcjit.grammar.dtypes import DTYPES, holds
+from tcjit.grammar.walk import rebuild
 
 
 def needs_wide(s: Statement) -> bool:
@@ -93,6 +94,26 @@ def casts_inside(value: Expr) -> Expr:
         if isinstance(operand, Const) and DTYPES[operand.dtype].kind == DTYPES[value.dtype].kind and holds(value.dtype, operand.dtype):
             return replace(operand, dtype=value.dtype)
     return value
+
+
+def signed(value: Expr) -> tuple[Expr, Select] | None:
+    """Of ``condition ? X : -X``, or the other way round, X and the sign that it has as a factor, ``condition ? 1 : -1``."""
+    if not isinstance(value, Select) or DTYPES[value.dtype].kind not in ("float", "signed"):
+        return None
+    for one, other, sign in ((value.then, value.other, 1), (value.other, value.then, -1)):
+        if isinstance(other, Unary) and other.op == "-" and other.operand == one:
+            as_float = DTYPES[value.dtype].kind == "float"
+            plus, minus = (Const(float(by) if as_float else by, dtype=value.dtype) for by in (sign, -sign))
+            return one, replace(value, then=plus, other=minus)
+    return None
+
+
+def with_signs_as_factors(value: Expr) -> Expr:
+    """A value with ``X * (condition ? 1 : -1)`` for ``condition ? X : -X``: the same numbers."""
+    found = signed(value)
+    if found is None:
+        return rebuild(value, with_signs_as_factors)
+    return Binary("*", with_signs_as_factors(found[0]), rebuild(found[1], with_signs_as_factors), dtype=value.dtype)
 
 
 def is_plain_product(value: Expr) -> bool:

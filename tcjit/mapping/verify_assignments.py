@@ -24,7 +24,7 @@ from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import rebuild, wide_factors, with_accesses, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.instances import Instances, is_given_again, results_of, same_element
-from tcjit.mapping.reduction import identity
+from tcjit.mapping.reduction import identity, with_signs_as_factors
 from tcjit.mapping.verify_overlapped import OverlappedTiles
 from tcjit.mapping.verify_residues import wrong_classes
 from tcjit.mapping.verify_scans import wrong_scan
@@ -113,7 +113,8 @@ class _Replacement(Instances):
             return "a value is stored where others see it"
         made = {*self.after} - {*self.before}  # may stand in the values of what this reads, too
         inlined = self.inlined(update.value, self.programs[1], end, (update.inputs - old.inputs) | made, old)
-        return "" if replace(update, value=inlined) == old else "a value changed"
+        alike = inlined == old.value or with_signs_as_factors(inlined) == with_signs_as_factors(old.value)
+        return "" if alike and replace(update, value=old.value) == old else "a value changed"
 
     def substituted(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """Values in the place of elements that were given them before, of what has not changed since; nothing in the place of a temporary

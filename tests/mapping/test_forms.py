@@ -6,11 +6,14 @@ Modules: mapping.passes.pad_operands
 from __future__ import annotations
 
 import pytest
+import torch
 from support.fuzz.kernels import strided
 from support.mapping import AVX512, program
 from support.run import right_cases
 
+import tcjit
 from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.printer import show
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.extract import extract
 from tcjit.mapping.options import Options
@@ -121,12 +124,12 @@ def test_a_padded_copy_for_results_with_few_neighbours(shapes: dict[str, tuple[i
     [
         ("(h - i) % 2 == 0 && h - i >= 0 && h - i < 16", [(4, 10)]),
         ("(h - i) % 2 == 0 && h - i >= 1 && h - i <= 13", [(4, 10)]),  # of even numbers
-        ("h - i >= 0 && h - i < 16", [(4, 10)]),
-        ("h - i >= 1 && h - i < 16", []),  # 1 / 2 and 0 / 2 are one element, which is read at 1 alone
-        ("(h - i) % 3 == 0 && h - i >= 1 && h - i < 16", []),
-        ("h - i >= 0 && h - i < 16 && X(c, h) > Y(c, (h - i) / 2)", [(4, 10), (4, 10)]),
-        ("h - i >= 0 && h - i < 16 && X(c, h) > Y(c, h - i)", [(4, 10), (4, 19)]),
-        ("h - i >= 0 && h - i < 16 && X(c, h) > Z(K((h - i) / 2))", []),  # an element of data, which has no copy
+        ("h - i >= 0 && h - i < 16", [(4, 19)]),  # of all: over what is divided, not over the quotients
+        ("h - i >= 1 && h - i < 16", [(4, 19)]),  # 1 / 2 and 0 / 2 are one element, which is read at 1 alone
+        ("(h - i) % 3 == 0 && h - i >= 1 && h - i < 16", [(4, 19)]),
+        ("h - i >= 0 && h - i < 16 && X(c, h) > Y(c, (h - i) / 2)", [(4, 19), (4, 19)]),
+        ("h - i >= 0 && h - i < 16 && X(c, h) > Y(c, h - i)", [(4, 19), (4, 19)]),
+        ("h - i >= 0 && h - i < 16 && X(c, h) > Z(K((h - i) / 2))", [(4, 19)]),  # an element of data has no copy
     ],
 )
 def test_padded_copies_of_quotients_and_of_what_is_compared_under_their_limits(condition: str, expected: list[tuple[int, ...]]) -> None:
@@ -144,6 +147,59 @@ def test_what_is_chosen_and_compared_has_one_copy() -> None:
     }"""
     made = pad_operands(extract(program(text, {"X": (4, 16), "S": (4, 16)})), AVX512)
     assert [copy.name for copy in made.tensors if "_padded" in copy.name] == ["X_padded", "S_padded"]
+
+
+DIVIDED = {  # text, shapes, and the copy that it has
+    "circulant": (
+        "def f(double(N) C, double(B,N) X) -> (Y) { Y(b,i) +=! C((i - j) % N) * X(b,j) where i in 0:N }",
+        {"C": (37,), "X": (12, 37)}, ("C", "C((y0 + -36) % N)", (73,)),
+    ),
+    "circular": (
+        "def f(float(N,H,W) X, float(I,J) K) -> (Y) { Y(n,y,x) +=! X(n, (y+i-1) % H, (x+j-1) % W) * K(i,j) where y in 0:H, x in 0:W }",
+        {"X": (3, 9, 25), "K": (3, 3)}, ("X", "X(y0, (y1 + -1) % H, (y2 + -1) % W)", (3, 11, 27)),
+    ),
+    "nearest neighbours": (
+        """def f(float(C,W) X, float(O,C,3) K) -> (Y) {
+            Y(o,x) +=! (x + j >= 1 && x + j <= 2*W) ? X(c, (x + j - 1)/2) * K(o,c,j) : 0.0 where x in 0:2*W }""",
+        {"X": (5, 21), "K": (9, 5, 3)}, ("X", "y1 + -1 >= 0 && y1 + -42 <= 0 ? X(y0, (y1 + -1) / 2) : 0.0", (5, 44)),
+    ),
+    "limits of quotients": (
+        """def f(bfloat16(C,W) X, bfloat16(O,C,4) K) -> (Y) {
+            Y(o,x) +=! float((x + j - 2)/3 >= 0 && (x + j - 2)/3 < W ? X(c, (x + j - 2)/3) : 0.0) * float(K(o,c,j)) where x in 0:3*W }""",
+        {"X": (5, 21), "K": (9, 5, 4)}, ("X", "(y1 + -2) / 3 >= 0 && (y1 + -2) / 3 < W ? X(y0, (y1 + -2) / 3) : 0.0", (5, 66)),
+    ),
+    "groups": (
+        "def f(float(M,K) X, float(N,K) W, float(N,G) S) -> (Y) { Y(m,n) +=! X(m,k) * W(n,k) * S(n,k/8) }",
+        {"X": (20, 32), "W": (30, 32), "S": (30, 4)}, ("S", "S(y0, y1 / 8)", (30, 32)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DIVIDED)
+def test_operands_that_divide_a_linear_form_are_copied_over_its_values(name: str) -> None:
+    text, shapes, (tensor, value, shape) = DIVIDED[name]
+    read = program(text, shapes)
+    made = pad_operands(extract(read), AVX512)
+    copy = next(a for a in made.assignments if a.tensor == f"{tensor}_padded")
+    assert (show(copy.value), made.storages[copy.tensor].shape) == (value, shape)
+    nests = map_program(read, Options(), AVX512)
+    assert all(s.tiled for s in nests.scop.statements if s.reduction)
+    dtypes = [getattr(torch, t.dtype) for t in read.definition.tensors]
+    tensors = [torch.randn(size).to(dtype) for size, dtype in zip(shapes.values(), dtypes)]
+    found, expected = (tcjit.define(text, target=target).f(*tensors) for target in ("cpu", "reference"))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "Y(o,x) +=! X(c, (x + j)/2 + c) * K(o,c,j) where x in 0:20",  # of no one linear form
+        "Y(o,x) +=! X(c, x/2) * K(o,c,j) where x in 0:20",  # blocks of x have no division
+    ],
+)
+def test_divisions_that_stay(body: str) -> None:
+    before = extract(program(f"def f(float(C,W) X, float(O,C,J) K) -> (Y) {{ {body} }}", {"X": (5, 40), "K": (9, 5, 3)}))
+    assert pad_operands(before, AVX512).assignments == before.assignments
 
 
 @pytest.mark.parametrize("shard", range(4))

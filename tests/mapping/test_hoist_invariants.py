@@ -10,7 +10,7 @@ import torch
 from support.mapping import program
 
 import tcjit
-from tcjit.errors import GatherError
+from tcjit.errors import DivisionError, GatherError
 from tcjit.mapping.assignment import Assignments
 from tcjit.mapping.extract import extract
 from tcjit.mapping.passes.hoist_invariants import hoist_invariants
@@ -103,6 +103,38 @@ def test_rows_that_are_used_again_are_gathered_once() -> None:
     assert len(hoisted(bag, {"E": (500, 64), "I": (100, 20)})) == 1  # each is used once
 
 
+def test_remainders_of_integers_are_computed_once() -> None:
+    """No vector has them; by sizes and by data, which are checked wherever the sum has a term."""
+    text = "def f(float(B,N) X) -> (Y) { Y(b,k) +=! X(b,n) * cos(6.28 * float((k*n) % N) / float(N)) where k in 0:N }"
+    first, last = hoisted(text, {"X": (40, 64)})
+    assert first.startswith("Y_invariant(k, n) = cos(") and last.startswith("Y(b, k) += X(b, n) * Y_invariant(k, n)")
+    digits = "def f(int32(K) P) -> (Y) { Y(u,n) +=! ((u / P(k)) % 2) * ((n / P(k)) % 2) where u in 0:100, n in 0:100 }"
+    first, last = hoisted(digits, {"P": (7,)})
+    assert first == "Y_invariant(u, k) = u / P(k) % 2 where u in 0:100, k in 0:7"
+    assert last.startswith("Y(u, n) += Y_invariant(u, k) * Y_invariant(n, k)")
+    powers, bits = 2 ** torch.arange(7, dtype=torch.int32), torch.arange(100)[:, None] // 2 ** torch.arange(7) % 2
+    f = tcjit.define(digits, target="cpu").f
+    assert torch.equal(f(powers), (bits @ bits.T).int()) and f.compile(powers).nests == 1
+    powers[3] = 0
+    with pytest.raises(DivisionError):
+        f(powers)
+    guarded = digits.replace("((u / P(k)) % 2) * ((n / P(k)) % 2)", "(P(k) > 0) ? ((u / P(k)) % 2) * ((n / P(k)) % 2) : 0")
+    assert len(hoisted(guarded, {"P": (7,)})) == 1
+    assert len(hoisted("def f(uint8(M,K) A, int8(K,N) B) -> (Y) { Y(i,j) +=! (int32(A(i,k)) - 3) * int32(B(k,j)) }",
+                       {"A": (99, 99), "B": (99, 99)})) == 1  # parts of dot products
+
+
+def test_signs_that_results_share_are_factors() -> None:
+    text = "def f(float(B,K) X, float(O,K) W) -> (Y) { Y(b,o) +=! (W(o,k) >= 0.0) ? X(b,k) : -X(b,k) }"
+    first, last = hoisted(text, {"X": (99, 80), "W": (70, 80)})
+    assert first.startswith("Y_invariant(o, k) = W(o, k) >= 0.0 ? 1.0 : -1.0") and "X(b, k) * Y_invariant(o, k)" in last
+    x, w = torch.randn(99, 80), torch.randn(70, 80)
+    kernel = tcjit.define(text, target="cpu").f.compile(x, w)
+    torch.testing.assert_close(kernel(x, w), x @ torch.where(w >= 0, 1.0, -1.0).T, rtol=1e-4, atol=1e-4)
+    assert kernel.nests == 1 and kernel.resources["verified"]
+    assert len(hoisted(text.replace(">= 0.0", ">= X(b,k)"), {"X": (99, 80), "W": (70, 80)})) == 1  # moves with all
+
+
 def test_a_row_that_does_not_exist_is_an_error_as_before() -> None:
     text = "def f(float(V,D) E, int32(N) I, float(H,D) W) -> (Y) { Y(n,h) +=! E(I(n),d) * W(h,d) }"
     e, i, w = torch.randn(500, 64), torch.randint(0, 500, (100,), dtype=torch.int32), torch.randn(32, 64)
@@ -120,6 +152,7 @@ def test_a_row_that_does_not_exist_is_an_error_as_before() -> None:
         ("Y(i,j) +=! (X(n,i) - X(n,j)) * M(j)", N),  # moves with all
         ("Y(i,j) +=! X(n,i) * X(n,j) * M(j)", N),  # products are computed where they are packed
         ("Y(i,j) +=! (X(n,i) - M(i)) * X(n,j)", {"X": (9, 8), "M": (8,)}),  # saves little
+        ("Y(i,j) +=! ((i + n) % 4 == 0 ? X(n,i) * X(n,j) : 0.0)", N),  # nests leave out what such conditions leave out
         ("Y(n) +=! (X(n,i) - M(i)) * (X(n,i) - M(i))", N),  # X - M moves with all
         ("Y(i,j) +=! (n > 3 ? (X(n - 4,i) - M(i)) * X(n,j) : 0.0)", N),  # may not be read everywhere
         ("Y(n,i) = X(n,i) * (M(i) + 1.0)", N),  # an addition is no more than a load

@@ -17,9 +17,10 @@ from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, factors, rebuild, walk, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
-from tcjit.mapping.operations import may_fail, operations
+from tcjit.mapping.operations import divides_integers, may_fail, operations
+from tcjit.mapping.reduction import signed
 
-TYPES = ("float32", "float64")  # of what is hoisted: integers are parts of dot products, halves are widened first
+TYPES = ("float32", "float64")  # of what is hoisted: halves are widened first, and integers are parts of dot products, unless divided
 GATHER = 8  # the same of a read at a subscript that is data, which is checked; and no nest has it as an operand
 TRAFFIC = 8  # operations that an element of a temporary takes as long as: it is written and read
 USES = 4  # of each element of a temporary at least: fewer do not pay for memory that it may leave the caches for
@@ -57,10 +58,14 @@ class _Hoisting:
 
     def rewritten(self, value: Expr, guarded: bool) -> Expr:
         """A value that reads its invariants; ``guarded``: it may not be evaluated everywhere."""
+        if condition(value, self.values) is not None:
+            return value  # nests leave out what conditions on indices leave out
         if self.is_invariant(value, guarded):
             return self.stored(value)
         if isinstance(value, Access):
             return value
+        if (choice := signed(value)) is not None and self.is_invariant(choice[1], guarded):
+            return Binary("*", self.rewritten(choice[0], guarded), self.stored(choice[1]), dtype=value.dtype)
         if isinstance(value, Select):
             test = self.rewritten(value.condition, guarded)
             then, other = (self.rewritten(arm, guarded=True) for arm in (value.then, value.other))
@@ -80,7 +85,7 @@ class _Hoisting:
         accesses = [part for part in walk(value) if isinstance(part, Access)]
         gathered = sum(any(affine(sub, self.values) is None for sub in access.subscripts) for access in accesses)
         work = operations(value) + GATHER * gathered
-        if not work or value.dtype not in TYPES or (gathered and not (self.cpu and self.a.reduction)):
+        if not work or value.dtype not in TYPES and not _divides(value) or (gathered and not (self.cpu and self.a.reduction)):
             return False
         if not gathered and all(isinstance(factor, Access) for factor in factors(value)):
             return False  # products of elements are computed where they are packed
@@ -94,7 +99,8 @@ class _Hoisting:
             return False
         if any(guards for _, guards in guarded_accesses(value)) and not self.is_affine_select(value):
             return False
-        return not may_fail(value, gathers=False)
+        always = not guarded and not self.a.dynamic  # it is computed in any case
+        return always or not may_fail(value, self.values, gathers=False)
 
     def is_affine_select(self, value: Expr) -> bool:
         """Whether conditions on indices alone choose between parts of a value: no nest evaluates these, but it leaves out what is 0."""
@@ -126,6 +132,11 @@ class _Hoisting:
         narrow = [f"{access.tensor}_narrow" for access, _ in guarded_accesses(value) if id(value) in self.converted]
         self.made.append(self.temporaries.stored(self.a, narrow[0] if narrow else f"{self.a.tensor}_invariant", value, bounds))
         return self.made[-1].element
+
+
+def _divides(value: Expr) -> bool:
+    """Whether a value takes a quotient or remainder of integers, of which vectors have none."""
+    return divides_integers(value) or not isinstance(value, Access) and any(map(_divides, children(value)))
 
 
 def _converted(a: Assignment) -> list[Expr]:

@@ -1,8 +1,9 @@
-"""Pad operands: materialise a guarded read of a sum of products once, so that the sum itself reads without a condition.
+"""Pad operands: materialise a guarded read of a sum of products once, so that the sum itself reads without a condition or division.
 
 ``(h + kh >= 1 && h + kh <= H) ? I(c, h + kh - 1) : 0.0`` depends on ``h`` and ``kh`` only through the subscript. Over the values ``y``
 that the subscripts take it is one tensor, ``y >= 0 && y < H ? I(c, y) : 0.0``, a padded copy; each element is computed once instead of
 at every point that uses it, and a contraction over plain reads can run on vectors. The values are the same bit for bit.
+So are those of ``C((i - j) % N)`` and ``X((y + i - 1) / 2)``, copied over the values of ``i - j`` and ``y + i``.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ from math import prod
 
 import islpy as isl
 
-from tcjit.grammar.affine import affine, conjuncts, guarded_accesses, isl_name, linear
+from tcjit.grammar.affine import Guard, affine, conjuncts, guarded_accesses, isl_name, linear
 from tcjit.grammar.affine import condition as affine_condition
 from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select, Unary
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import replaced, walk, with_indices
+from tcjit.grammar.walk import children, replaced, walk, with_indices
 from tcjit.layout import memory_order
 from tcjit.mapping.assignment import Assignment, Assignments, DynamicRanges, Temporaries, rewrite
 from tcjit.mapping.isl import context, points, sizes_in
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.narrow_factors import is_narrow_product, with_conditions_inside, without_conditions
+from tcjit.mapping.nest.strip_mine import divisions
 from tcjit.mapping.nest.vector_forms import NARROW
 from tcjit.mapping.passes.expand_operands import LONG
 from tcjit.mapping.plan_chunks import product_sides
@@ -54,13 +56,14 @@ def pad_operands(before: Assignments, machine: Machine | None) -> Assignments:
         if a.operator != "+=" or not a.reduction or a.empty:
             return [a]
         value = a.value if on_gpu or a.dynamic else with_conditions_inside(a.value)
-        padded = paddings(value, a.bounds, temporaries.tensors, before.values, a.dynamic, WORTH_PADDING if on_gpu else WORTH_NEST)
+        worth, split = WORTH_PADDING if on_gpu else WORTH_NEST, frozenset(dim for dim, _ in divisions(a, before.values))
+        padded = paddings(value, a.bounds, temporaries.tensors, before.values, a.dynamic, worth, split)
         if on_gpu:
             padded = [p for p in padded if not p.conditions]
         plain = replaced(value, {p.select: p.read_of({}) for p in padded})
+        term = plain if on_gpu else without_conditions(plain)[0]
         halves = any(access.dtype in NARROW["float32"] for access in walk(plain) if isinstance(access, Access))
-        narrow = is_plain_product(plain) if on_gpu or halves else is_narrow_product(plain)
-        if not padded or not (is_product(plain if on_gpu else without_conditions(plain)[0]) or narrow):
+        if not padded or not (is_product(term) or (is_plain_product if on_gpu or halves else is_narrow_product)(term)):
             return [a]
         if on_gpu and product_sides(replace(a, value=plain)) is None:
             return [a]  # results share no element but those of neighbouring windows, which caches hold: a copy would be traffic alone
@@ -155,7 +158,8 @@ def _outer_loops(a: Assignment, padding: Padding) -> OuterLoops | None:
 class PaddedAxis:
     """An axis of a padded copy: the ``subscript`` of the read along it, between two values, and the linear ``form`` that it is the floor
     quotient of by ``divisor``; the ``index`` that counts the copy's elements from 0 on; their number where it depends on dynamic sizes, for
-    the greatest of which ``greatest`` is."""
+    the greatest of which ``greatest`` is. Where the read's own subscript divides, ``subscript`` is what it divides, and ``function`` what
+    it is there, over ``index``."""
 
     subscript: Expr
     form: tuple[dict[str, int], int]
@@ -164,6 +168,7 @@ class PaddedAxis:
     index: Index
     extent: Expr | None
     divisor: int = 1
+    function: Expr | None = None
 
     @property
     def size(self) -> int:
@@ -171,8 +176,13 @@ class PaddedAxis:
 
     @property
     def place(self) -> Expr:
-        """The subscript of the element that the copy has at its index."""
+        """The value of the subscript at the copy's index."""
         return plus(self.index, self.least)
+
+    @property
+    def source(self) -> Expr:
+        """The subscript of the element that the copy has at its index."""
+        return self.place if self.function is None else self.function
 
     @property
     def element(self) -> Expr:
@@ -188,9 +198,14 @@ class Padding:
     select: Expr
     read: Access
     axes: tuple[PaddedAxis, ...]
-    value: Select
+    value: Expr
     conditions: tuple[Expr, ...] = ()
     compared: tuple[Padding, ...] = ()
+
+    @property
+    def inside(self) -> Expr:
+        """The condition over the copy's indices under which it has elements of what is read."""
+        return self.value.condition if isinstance(self.value, Select) else Const(True, dtype="bool")
 
     def read_of(self, copies: Mapping[Expr, Copy]) -> Expr:
         """The read that stands for the guarded one, of the copy that is known by the value that it has."""
@@ -198,6 +213,7 @@ class Padding:
         found: Expr = Access(name, tuple(self.axes[place].element for place in order), dtype=self.read.dtype)
         reads = {p.select: p.read_of(copies) for p in self.compared}
         for condition in reversed(self.conditions):
+            assert isinstance(self.value, Select)
             found = Select(replaced(condition, reads), found, self.value.other, dtype=found.dtype)
         return found
 
@@ -217,17 +233,25 @@ def _all(conditions: Sequence[Expr]) -> Expr:
 
 def paddings(
     value: Expr, bounds: Bounds, tensors: Mapping[str, Storage], values: Mapping[str, int], moving: DynamicRanges | None = None,
-    worth: int = WORTH_PADDING,
+    worth: int = WORTH_PADDING, split: Collection[str] = (),
 ) -> list[Padding]:  # fmt: skip
-    """The guarded reads of a value that can be materialised and are used often enough, ``worth`` times for each element.
+    """The reads of a value, guarded or with divisions in subscripts, that can be materialised and are used often enough, ``worth`` times
+    for each element.
 
-    ``moving`` are the ranges that depend on dynamic sizes; copies begin at places that do not.
+    ``moving`` are the ranges that depend on dynamic sizes; copies begin at places that do not. Dimensions that are ``split`` need no copy.
     """
     boxes = {name: (lower, upper - 1) for name, lower, upper in bounds}
     count = prod(upper - lower + 1 for lower, upper in boxes.values())
-    padder = _Padder(boxes, tensors, values, moving or {})
+    padder = _Padder(boxes, tensors, values, moving or {}, split)
     selects = dict.fromkeys(n for n in walk(value) if isinstance(n, Select))
     found = [made for node in selects if (made := padder.padding(node)) is not None]
+    others: dict[Access, list[Guard]] = {}  # what holds wherever each of them is evaluated
+    reads = list(guarded_accesses(value))
+    known = {*(p.read for p in found), *(part for read, _ in reads for sub in read.subscripts for part in walk(sub))}
+    for read, guards in reads:
+        if read not in known:
+            others[read] = [guard for guard in others.get(read, guards) if guard in guards]
+    found += [made for read, guards in others.items() if (made := padder.undivided(read, guards)) is not None]
     return [p for p in found if count >= worth * prod(axis.size for axis in p.axes)]
 
 
@@ -239,6 +263,15 @@ class _Padder:
     tensors: Mapping[str, Storage]
     values: Mapping[str, int]
     moving: DynamicRanges
+    split: Collection[str]
+
+    def undivided(self, read: Access, guards: Sequence[Guard]) -> Padding | None:
+        """Of a read that divides in a subscript, with any value where it is not evaluated: guards around it stay."""
+        if (axes := self._axes(read)) is None or all(axis.function is None for axis in axes):
+            return None
+        known = [part if holds else Unary("!", part, dtype="bool") for part, holds in guards]
+        moved = {part: there for part in known if (there := _in_terms_of(part, axes, self.values)) is not None}
+        return self._copied(read, read, identity("+=", read.dtype), axes, list(moved), list(moved.values()), ())
 
     def padding(self, node: Select) -> Padding | None:
         """Of a choice between an element and a constant, by one condition or by several, one in the other."""
@@ -247,7 +280,7 @@ class _Padder:
             return None
         parts = [part if holds else Unary("!", part, dtype="bool") for one in conditions for part, holds in conjuncts(one, True)]
         exact = frozenset(filter(None, (self._multiple(part) for part in parts)))
-        axes = self._axes(read)
+        axes = self._axes(read, exact)
         moved = {part: there for part in parts if axes and (there := _in_terms_of(part, axes, self.values, exact)) is not None}
         kept = tuple(part for part in parts if part not in moved)
         if not moved or axes is None or kept and self.moving:
@@ -261,7 +294,7 @@ class _Padder:
 
     def _compared(self, access: Access, guards: Sequence[Expr], kept: Sequence[Expr], exact: frozenset[Multiple]) -> Padding | None:
         """Of what a condition compares, where others guard it, with any value beyond these."""
-        if (axes := self._axes(access)) is None:
+        if (axes := self._axes(access, exact)) is None:
             return None
         moved = {part: there for part in guards if (there := _in_terms_of(part, axes, self.values, exact)) is not None}
         zero = identity("+=", access.dtype)
@@ -272,19 +305,33 @@ class _Padder:
         kept: Sequence[Expr],
     ) -> Padding | None:  # fmt: skip
         """The padding of a read under conditions, given as they are and over the axes; None where it would read what is not there."""
-        moved = replace(read, subscripts=tuple(axis.place for axis in axes))
-        made = Padding(select, read, axes, Select(_all(there), moved, other, dtype=read.dtype))
+        moved = replace(read, subscripts=tuple(axis.source for axis in axes))
+        made = Padding(select, read, axes, Select(_all(there), moved, other, dtype=read.dtype) if there else moved)
         inside = _reads_inside(made, self.tensors[read.tensor], self.values)
         exact = all(axis.divisor == 1 for axis in axes) or self._agree(made, conditions, kept)
         return made if inside and exact else None
 
-    def _axes(self, read: Access) -> tuple[PaddedAxis, ...] | None:
+    def _axes(self, read: Access, exact: frozenset[Multiple] = frozenset()) -> tuple[PaddedAxis, ...] | None:
         storage, taken = self.tensors[read.tensor], set(self.tensors) | set(self.boxes)
         axes = [
-            _axis(sub, extent, self.boxes, self.values, self.moving, _index(number, taken))
+            self._over_form(sub, own, exact) or _axis(sub, extent, self.boxes, self.values, self.moving, own)
             for number, (sub, extent) in enumerate(zip(read.subscripts, storage.shape, strict=True))
+            if (own := _index(number, taken))
         ]
         return tuple(filter(None, axes)) if None not in axes else None
+
+    def _over_form(self, sub: Expr, own: Index, exact: frozenset[Multiple]) -> PaddedAxis | None:
+        """Of a subscript that divides one linear form, over the values of that; not of its quotient by what conditions say it is a
+        multiple of, of which there are fewer."""
+        if self.moving or affine_form(sub, self.values) is not None or affine(sub, self.values) is None:
+            return None
+        forms = dict.fromkeys(frozenset(form.items()) for form, _ in _linear_parts(sub, self.values).values())
+        if len(forms) != 1 or any(form in forms for form, _, _ in exact):
+            return None
+        (terms,) = forms
+        form = total([(factor, index(dim)) for dim, factor in terms])
+        axis = None if {dim for dim, _ in terms} & {*self.split} else _axis(form, 0, self.boxes, self.values, {}, own)
+        return axis and replace(axis, function=_over_place(sub, axis, self.values))
 
     def _is_inside(self, read: Access) -> bool:
         """Whether a read is of an element that there is, whatever the conditions."""
@@ -302,7 +349,7 @@ class _Padder:
 
     def _agree(self, padding: Padding, conditions: Sequence[Expr], kept: Sequence[Expr]) -> bool:
         """Whether conditions say of all points, where those that stay hold, what the copy's say of its elements."""
-        there = with_indices(padding.value.condition, {axis.index.name: axis.element for axis in padding.axes})
+        there = with_indices(padding.inside, {axis.index.name: axis.element for axis in padding.axes})
         texts = [affine_condition(condition, self.values) for condition in (_all(conditions), there)]
         facts = [f"{lower} <= {isl_name(name)} <= {upper}" for name, (lower, upper) in self.boxes.items()]
         facts += [f"({text})" for part in kept if (text := affine_condition(part, self.values)) is not None]
@@ -316,7 +363,7 @@ class _Padder:
         """Whether the copy has an element for each read, under the read's condition, for all values of dynamic sizes."""
         boxes, moving, values = self.boxes, self.moving, self.values
         places = [axis.element for axis in padding.axes]
-        there = with_indices(padding.value.condition, {axis.index.name: axis.element for axis in padding.axes})
+        there = with_indices(padding.inside, {axis.index.name: axis.element for axis in padding.axes})
         texts = [affine_condition(condition, values) for condition in (select.condition, there)]
         found = [affine(place, values) for place in places]
         dims = {name: None for expr in (select.condition, *padding.read.subscripts) for name in names(expr)}
@@ -363,6 +410,21 @@ def _axis(
     return PaddedAxis(sub, form, least, greatest, own, size if dynamic else None, divisor)
 
 
+def _linear_parts(expr: Expr, values: Mapping[str, int]) -> dict[Expr, tuple[dict[str, int], int]]:
+    """The largest parts of an index expression that are linear in indices, with their forms."""
+    form = affine_form(expr, values)
+    if form is not None:
+        terms = {dim: factor for dim, factor in form[0].items() if factor}
+        return {expr: (terms, form[1])} if terms else {}
+    return {part: form for child in children(expr) for part, form in _linear_parts(child, values).items()}
+
+
+def _over_place(expr: Expr, axis: PaddedAxis, values: Mapping[str, int]) -> Expr:
+    """An index expression whose linear parts are the form of an axis, over the index of that."""
+    parts = _linear_parts(expr, values)
+    return replaced(expr, {part: plus(axis.place, constant - axis.form[1]) for part, (_, constant) in parts.items()})
+
+
 def _stays_inside(sub: Expr, extent: int, boxes: Mapping[str, tuple[int, int]], values: Mapping[str, int]) -> bool:
     """Whether a subscript is inside its axis for all values of the indices."""
     place = affine(sub, values)
@@ -376,13 +438,12 @@ def _stays_inside(sub: Expr, extent: int, boxes: Mapping[str, tuple[int, int]], 
 def _reads_inside(padding: Padding, storage: Storage, values: Mapping[str, int]) -> bool:
     """Whether the copy reads elements, and only those that exist, whatever dynamic sizes are: its box may hold values that the subscripts
     never take together."""
-    assert isinstance(padding.value.then, Access)
-    held = affine_condition(padding.value.condition, values)
-    places = [affine(sub, values) for sub in padding.value.then.subscripts]
+    held = affine_condition(padding.inside, values)
+    places = [affine(axis.source, values) for axis in padding.axes]
     if held is None or None in places:
         return False
     extents = [axis.extent for axis in padding.axes]
-    sizes = sizes_in([padding.value.condition, *filter(None, (*extents, *storage.dynamic_extents))], values)
+    sizes = sizes_in([padding.inside, *filter(None, (*extents, *storage.dynamic_extents))], values)
     outside = " or ".join(f"{place} < 0 or {place} >= {extent}" for place, extent in zip(places, storage.extent_texts, strict=True))
     indices = [axis.index.name for axis in padding.axes]
     read = points(context(), indices, [*_facts(padding, indices, values), held], sizes)
@@ -409,6 +470,10 @@ def _in_terms_of(
     if not isinstance(condition, Binary) or condition.op not in ("<", ">", "<=", ">=", "==", "!="):
         return None
     difference = linear(Binary("-", condition.left, condition.right, dtype="int64"), values)
+    if difference is None and condition.left.dtype == "int64":
+        forms = [form for form, _ in _linear_parts(condition, values).values()]
+        over = (axis for axis in axes if axis.function is not None and all(form == axis.form[0] for form in forms))
+        return next((_over_place(condition, axis, values) for axis in over if affine_condition(condition, values)), None)
     if difference is None or not all(isinstance(factor, int) for factor in difference[0].values()):
         return None
     factors, constant = {dim: factor for dim, factor in difference[0].items() if factor}, difference[1]
