@@ -23,7 +23,7 @@ from tcjit.codegen.reads import repeated
 from tcjit.codegen.source import Source
 from tcjit.codegen.tile_printer import TilePrinter
 from tcjit.codegen.tile_text import Names
-from tcjit.codegen.tile_vectors import bfloat16_dots
+from tcjit.codegen.tile_vectors import bfloat16_dots, transposition
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Call, Expr
 from tcjit.grammar.builtins import ONE_OPERATION
@@ -216,6 +216,8 @@ class CEmitter(LaneEmitter):
         self.declare_vectors(printer.dtype, printer.width, *printer.narrow, rounds=bool(printer.epilogue.rounded))
         if not printer.nest.leaf.depth and printer.dtype == "float32" and is_dot_product(printer.tiled.body):
             self.declarations[bfloat16_dots(printer.width)] = None
+        if printer.epilogue.is_transposed:
+            self.declarations[transposition(printer.dtype, printer.width)] = None
         self.profile.width = max(self.profile.width, printer.width)
         self.profile.counts["accumulators"] += len(printer.rows) * printer.nest.leaf.vectors
         with self.indented("{"):

@@ -150,7 +150,7 @@ class TileEpilogue:
             count = "tc_n"
         where = {**row, **({} if self.tile.over_terms else {leaf.lane: "tc_l"})}
         if self.along_rows:
-            return [*lines, *self.by_lanes(where, f"{complete}[{lanes} * tc_r + tc_l]", (first, count), tests)]
+            return [*lines, *self.by_lanes(where, complete, (first, count), tests)]
         lines.append(f"for (int64_t tc_r = 0; tc_r < {len(self.tile.rows)}; ++tc_r) {self.tile.guard(tests)}{{")
         for e in self.tile.s.epilogue:
             own = f"{complete}[{lanes} * tc_r + tc_l]"
@@ -209,11 +209,26 @@ class TileEpilogue:
         ((row, _),) = leaf.rows
         return all(e.write.stride(row) == 1 and e.write.stride(leaf.lane) > 1 and not e.write.runtime for e in stores)
 
-    def by_lanes(self, where: Mapping[str, str], own: str, ends: tuple[str, str], tests: Sequence[str]) -> list[str]:
-        """The stores of all rows of one lane after the other; ``own``: the element of an array that has the accumulators."""
-        first, count = ends
-        lines = [f"for (int64_t tc_l = {first}; tc_l < {count}; ++tc_l) {{", "#pragma omp simd"]
-        lines.append(f"  for (int64_t tc_r = 0; tc_r < {len(self.tile.rows)}; ++tc_r) {self.tile.guard(tests)}{{")
+    @property
+    def is_transposed(self) -> bool:
+        """Whether the accumulators are transposed, in whole vectors of rows, before they are stored along their rows."""
+        return self.along_rows and len(self.tile.rows) % self.tile.width == 0
+
+    def by_lanes(self, where: Mapping[str, str], complete: str, ends: tuple[str, str], tests: Sequence[str]) -> list[str]:
+        """The stores of all rows of one lane after the other, from an array of the accumulators."""
+        (first, count), leaf, width = ends, self.tile.nest.leaf, self.tile.width
+        ((dim, rows),), lanes, lines = leaf.rows, leaf.vectors * width, list[str]()
+        own = f"{complete}[{lanes} * tc_r + tc_l]"
+        if self.is_transposed:
+            own = f"tc_q[{rows} * tc_l + tc_r]"
+            lines.append(f"{self.tile.element} tc_q[{lanes * rows}] __attribute__((aligned(64)));")
+            for row, lane in product(range(0, rows, width), range(0, lanes, width)):
+                places = f"tc_q + {rows * lane + row}, {rows}, {complete} + {lanes * row + lane}, {lanes}"
+                lines.append(f"{self.tile.call('transpose_rows')}({places});")
+        overlap = f"tc_f_{dim} - tc_o_{dim}" if self.tile.overlaps(dim) else "0"
+        inside = [test for test in tests if test != f"tc_o_{dim} + tc_r >= tc_f_{dim}"]
+        lines += [f"for (int64_t tc_l = {first}; tc_l < {count}; ++tc_l) {{", "#pragma omp simd"]
+        lines.append(f"  for (int64_t tc_r = {overlap}; tc_r < {rows}; ++tc_r) {self.tile.guard(inside)}{{")
         for e in self.tile.s.epilogue:
             reads = [access for access, _ in guarded_accesses(e.value)]
             read = {access: self.element_at(e.reads[access], where) if access in e.reads else own for access in reads}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import product
 
 from tcjit.codegen import strided_vectors
 from tcjit.grammar.dtypes import DTYPES
@@ -423,6 +424,21 @@ def _by_instruction(what: str, width: int, otherwise: str) -> str:
 def bfloat16_dots(width: int) -> str:
     """A function that adds the products of two pairs of bfloat16 in each lane to a float, to stand behind ``declarations``."""
     return _filled(_DOTS_BF16, "float32", width)
+
+
+def transposition(dtype: str, width: int) -> str:
+    """A function that transposes as many rows as a vector has lanes, to stand behind ``declarations``: each step takes the elements of the
+    upper half of the rows and those of the lower half in turns."""
+    vector, lanes, half = vector_type(dtype, width), f"tc_lanes{suffix(dtype, width)}", width // 2
+    turns = [", ".join(str(first + lane // 2 + lane % 2 * width) for lane in range(width)) for first in (0, half)]
+    lines = [f"  const {vector} r0_{row} = tc_load$N(from + {row} * step);\n" for row in range(width)]
+    steps = width.bit_length() - 1
+    for step, row in product(range(steps), range(width)):
+        both = f"r{step}_{row // 2}, r{step}_{row // 2 + half}"
+        lines.append(f"  const {vector} r{step + 1}_{row} = TC_SHUFFLE2({both}, (({lanes}){{{turns[row % 2]}}}));\n")
+    lines += [f"  tc_store$N(to + {row} * to_step, r{steps}_{row});\n" for row in range(width)]
+    head = "TC_TILE void tc_transpose_rows$N($E *to, int64_t to_step, const $E *from, int64_t step) {\n"
+    return _filled("".join([head, *lines, "}"]), dtype, width)
 
 
 def rows_together(dtype: str, width: int) -> int:

@@ -67,7 +67,7 @@ def expected(layout: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("sizes", [(64, 64, 64), (100, 70, 90), (33, 333, 49), (10, 512, 300), (300, 96, 20)])
+@pytest.mark.parametrize("sizes", [(64, 64, 64), (100, 70, 90), (33, 333, 49), (10, 512, 300), (300, 96, 20), (77, 96, 336)])
 def test_products_of_bfloat16(layout: str, sizes: tuple[int, int, int]) -> None:
     m, k, n = sizes
     shapes = {"nn": ((m, k), (k, n)), "nt": ((m, k), (n, k)), "tn": ((k, m), (k, n))}[layout]

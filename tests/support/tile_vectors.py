@@ -18,7 +18,7 @@ import numpy as np
 
 from tcjit.codegen import prelude
 from tcjit.codegen.dialect import C
-from tcjit.codegen.tile_vectors import declarations, narrow_declarations, narrow_name, narrow_type, rows_together, vector_type
+from tcjit.codegen.tile_vectors import declarations, narrow_declarations, narrow_name, narrow_type, rows_together, transposition, vector_type
 from tcjit.mapping.nest.vector_forms import NARROW
 
 FLOATS = {"float32": ("float", "f32", np.float32), "float64": ("double", "f64", np.float64)}
@@ -83,6 +83,7 @@ void do_scatter_rows_$N($E *p, int64_t s, const $E *v, int last) {
   tc_scatter_rows_$N(p, s, rows, tc_until_$N(last));
 }
 """
+_TRANSPOSED = "void do_transpose_rows_$N($E *o, int64_t t, const $E *p, int64_t s) { tc_transpose_rows_$N(o, t, p, s); }"
 _FLOATS = "void do_fabs_$N(const $E *a, $E *o) { tc_store_$N(o, tc_fabs_$N(tc_load_$N(a))); }"
 _DOTS = """
 void do_dot2_$N(const $E *s, const $E *a, const $E *b, $E *o) {
@@ -135,6 +136,8 @@ def source() -> str:
         own = [_FLOATS] if dtype in FLOATS else [_DOTS] if dtype == "int32" else []
         together = [_TOGETHER] if rows_together(dtype, width) > 1 else []
         wrappers = [_WRAPPERS, *own, *together, *(_CONSTANT.replace("$K", str(last)) for last in known_lanes(width))]
+        if dtype in FLOATS:
+            wrappers += [transposition(dtype, width), _TRANSPOSED]
         parts = {"N": f"{x}x{width}", "E": element, "W": str(width), "V": vector_type(dtype, width)}
         lines += [re.sub(r"\$([NEWV])", lambda found, parts=parts: parts[found[1]], text) for text in wrappers]
         for narrow in NARROW.get(dtype, ()):
@@ -220,6 +223,13 @@ class Vectors:
         else:
             self.elements()
             self.across()
+            self.transposed()
+
+    def transposed(self) -> None:
+        rows = np.arange(self.width * (self.width + 3)).astype(self.dtype).reshape(self.width, -1)
+        out = np.zeros((self.width, self.width + 1), dtype=self.dtype)
+        self("transpose_rows", out, ctypes.c_int64(out.shape[1]), rows, ctypes.c_int64(rows.shape[1]))
+        assert (out[:, :-1] == rows[:, : self.width].T).all() and not out[:, -1].any()
 
     def loads(self) -> None:
         every, out = np.ones(self.width, dtype=bool), self.empty()
