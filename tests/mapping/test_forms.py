@@ -168,6 +168,10 @@ DIVIDED = {  # text, shapes, and the copy that it has
             Y(o,x) +=! float((x + j - 2)/3 >= 0 && (x + j - 2)/3 < W ? X(c, (x + j - 2)/3) : 0.0) * float(K(o,c,j)) where x in 0:3*W }""",
         {"X": (5, 21), "K": (9, 5, 4)}, ("X", "(y1 + -2) / 3 >= 0 && (y1 + -2) / 3 < W ? X(y0, (y1 + -2) / 3) : 0.0", (5, 66)),
     ),
+    "extrema": (
+        "def f(float(N) C, float(B,N) X) -> (Y) { Y(b,i) min=! C((i - j) % N) + X(b,j) where i in 0:N }",
+        {"C": (37,), "X": (12, 37)}, ("C", "C((y0 + -36) % N)", (73,)),
+    ),
     "groups": (
         "def f(float(M,K) X, float(N,K) W, float(N,G) S) -> (Y) { Y(m,n) +=! X(m,k) * W(n,k) * S(n,k/8) }",
         {"X": (20, 32), "W": (30, 32), "S": (30, 4)}, ("S", "S(y0, y1 / 8)", (30, 32)),

@@ -28,7 +28,7 @@ SHARED = "every operand is used once, by others too"
 CONVEX = "the conditions cut out what is not convex"
 FIRST = "C(m,n) = 1.0 where m in 0:M, n in 0:N"
 SAME: Shapes = {"A": (20, 30), "B": (20, 30)}
-HALF = "X((i + k) / 2) * w(k) where i in 0:20"
+QUOTIENT = "X(i / 3 + k) * w(k) where i in 0:20"
 
 
 def one(text: str, shapes: Shapes, number: int = -1) -> tuple[bool, str]:
@@ -55,7 +55,7 @@ def one(text: str, shapes: Shapes, number: int = -1) -> tuple[bool, str]:
         (f"def f({PARAMETERS}) -> (C) {{ C(m,n) +=! (k < m || k > m + 9 ? A(m,k) * B(k,n) : 0.0) }}", TWO, CONVEX),
         (f"def f({PARAMETERS}) -> (C) {{ C(m,n) +=! (k >= K ? A(m,k) * B(k,n) : 0.0) }}", TWO, "no term counts"),
         ("def f(float(E,D) T, int64(L) I) -> (O) { O(d) +=! T(I(l), d) }", {"T": (9, 20), "I": (5,)}, "an access to T is not affine"),
-        (f"def f(float(N) X, float(K) w) -> (O) {{ O(i) max=! {HALF} }}", {"X": (20,), "w": (3,)}, "an access to X divides an index"),
+        (f"def f(float(N) X, float(K) w) -> (O) {{ O(i) +=! {QUOTIENT} }}", {"X": (20,), "w": (3,)}, "an access to X divides an index"),
     ],
 )  # fmt: skip
 def test_reasons(text: str, shapes: Shapes, reason: str) -> None:

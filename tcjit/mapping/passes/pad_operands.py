@@ -53,13 +53,15 @@ def pad_operands(before: Assignments, machine: Machine | None) -> Assignments:
     on_gpu = machine is None
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
-        if a.operator != "+=" or not a.reduction or a.empty:
+        if not a.reduction or a.empty:
             return [a]
         value = a.value if on_gpu or a.dynamic else with_conditions_inside(a.value)
         worth, split = WORTH_PADDING if on_gpu else WORTH_NEST, frozenset(dim for dim, _ in divisions(a, before.values))
         padded = paddings(value, a.bounds, temporaries.tensors, before.values, a.dynamic, worth, split)
         if on_gpu:
             padded = [p for p in padded if not p.conditions]
+        if a.operator != "+=":
+            padded = [p for p in padded if p.select is p.read]  # a sum alone leaves out what is 0 under a condition
         plain = replaced(value, {p.select: p.read_of({}) for p in padded})
         term = plain if on_gpu else without_conditions(plain)[0]
         halves = any(access.dtype in NARROW["float32"] for access in walk(plain) if isinstance(access, Access))
