@@ -224,13 +224,20 @@ TC_INLINE double tc_erfinv_f64(double x) {
   return __builtin_copysign(a < 1.0 ? tc_erfcinv_tail_f64(1.0 - a) : a == 1.0 ? INFINITY : NAN, x);
 }
 
-/* the normal distribution; in the lower tail by erfcx and an exponential corrected for the rounding of its argument */
+/* the normal distribution, erfc(y) / 2 with y = -x / sqrt 2; in the lower tail that is corrected for the rounding of y, by the logarithmic
+   derivative of erfc, which is nearly -y - sqrt(y^2 + 2) (DLMF 7.8.2); floats divide x and 1 / sqrt 2 into parts with exact products */
 TC_INLINE double tc_normcdf_f64(double x) {
-  if (!(x < -1.0)) return 0.5 * erfc(x * -0x1.6a09e667f3bcdp-1);
-  if (x < -39.0) return 0.0;
-  double square = x * x, lost = fma(x, x, -square);
-  double scaled = 0.5 * tc_erfcx_f64(x * -0x1.6a09e667f3bcdp-1);
-  return exp(-0.5 * square) * (scaled - scaled * (0.5 * lost));
+  double y = x * -0x1.6a09e667f3bcdp-1, high = (double)(float)x;
+  double lost = ((high * -0x1.6a09e6p-1 - y) - high * 0x1.9fcef32422cbfp-27) - (x - high) * 0x1.6a09e667f3bcdp-1;
+  double value = erfc(y), slope = y + sqrt(y * y + 2.0);
+  return x < -39.0 ? 0.0 : 0.5 * (y > 0.5 ? value - value * (lost * slope) : value);
+}
+
+TC_INLINE float tc_normcdf_f32(float x) {
+  double exact = (double)x * -0x1.6a09e667f3bcdp-1;
+  float y = (float)exact, lost = (float)(exact - (double)y);
+  float value = erfcf(y), slope = y + sqrtf(y * y + 2.0f);
+  return x < -15.0f ? 0.0f : 0.5f * (y > 0.5f ? value - value * (lost * slope) : value);
 }
 
 TC_INLINE double tc_normcdfinv_f64(double p) {

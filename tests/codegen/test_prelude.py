@@ -242,3 +242,19 @@ def test_library_functions_vectorise_where_the_library_has_them(name: str) -> No
     assert re.search(rf"_ZGV[cde]N\d+v+_{library}\b", with_it)
     without = assembly(program([expr], INPUTS, C, simd=True)[0])
     assert "_ZGV" not in without and library in without
+
+
+@needs_gcc
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_normal_distribution_is_one_function_of_the_library_in_all_its_range(dtype: str) -> None:
+    if not {"erfc", "erfcf"} <= vector_math_symbols():
+        pytest.skip("no libmvec")
+    shown = [unary("normcdf", dtype)]
+    made = body(assembly(program(shown, {"A": dtype}, replace(C, vector_math=vector_math_symbols()), simd=True)[0], ["-fno-stack-protector"]))
+    assert re.search(r"_ZGV[cde]N\d+v_erfcf?\b", made) and not re.search(r"\b_ZGV\w*_(?!erfc)", made)
+    assert {name.removesuffix("@PLT") for name in calls(made) if not name.startswith("_ZGV")} <= {"erfc", "erfcf"}
+    with np.errstate(over="ignore"):
+        x = np.array([math.inf, -math.inf, math.nan, -1e300, 1e300, 0.0, -0.0, 1e-310, -14.0, -37.5]).astype(dtype)
+        exact = functions.on_floats("normcdf", (x,), dtype).astype(dtype)
+    (got,) = evaluate(shown, {"A": (dtype, x)}).values
+    np.testing.assert_allclose(got, exact, rtol=1e-6 if dtype == "float32" else 1e-14)
