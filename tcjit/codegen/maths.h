@@ -123,6 +123,23 @@ TC_INLINE float tc_log_f32(float x) {
   return x > 0.0f && x < INFINITY ? value : x == 0.0f ? -INFINITY : x > 0.0f ? x : NAN;
 }
 
+/* x^n for a whole number n of so many bits, negative where it is a constant: what is selected are the products of its bits */
+TC_INLINE double tc_integer_power_f64(double x, double n, int bits) {
+  double base = __builtin_constant_p(n < 0.0) && n < 0.0 ? 1.0 / x : x;
+  int32_t whole = (int32_t)__builtin_fabs(n);
+  double value = whole & 1 ? base : 1.0;
+  if (bits > 1) base *= base, value = whole & 2 ? value * base : value;
+  if (bits > 2) base *= base, value = whole & 4 ? value * base : value;
+  if (bits > 3) base *= base, value = whole & 8 ? value * base : value;
+  if (bits > 4) base *= base, value = whole & 16 ? value * base : value;
+  if (bits > 5) base *= base, value = whole & 32 ? value * base : value;
+  return value;
+}
+
+TC_INLINE float tc_integer_power_f32(float x, float n, int bits) {
+  return (float)tc_integer_power_f64((double)x, (double)n, bits);
+}
+
 TC_INLINE double tc_exp10_f64(double x) {
   return pow(10.0, x);
 }

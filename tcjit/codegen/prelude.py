@@ -239,6 +239,11 @@ TC_INLINE $T tc_fdim_$X($T a, $T b) {
   return a <= b ? 0 : a - b;
 }
 
+/* pow(a, 0.5), of which gcc makes a sqrt in vectors where a zero and an infinity are negative, too */
+TC_INLINE $T tc_pow_half_$X($T a) {
+  return a == -INFINITY ? INFINITY : sqrt$S(a) + 0;
+}
+
 TC_INLINE $T tc_rsqrt_$X($T a) {
   return 1 / sqrt$S(a);
 }

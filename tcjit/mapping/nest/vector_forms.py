@@ -17,6 +17,7 @@ PACK = "pack"  # the low halves of two, or the low bytes of four
 ADJACENT = "adjacent"  # the same of elements that follow one another in memory: one load
 FLIP_SIGNS = "flip_signs"  # of a word of four bytes: signed ones plus 128 as unsigned ones, and unsigned ones minus 128 as signed ones
 WORDS = (PACK, ADJACENT, FLIP_SIGNS)
+INTEGER_POWER = "integer_power"  # of a value, an exponent that is a whole number, and how many bits that has
 TYPES = ("float32", "float64", "int32")
 NARROW = {"float32": ("float16", "bfloat16"), "int32": ("int8", "uint8", "int16")}  # types that loads convert to a wider one
 OPERATIONS = ("+", "-", "*", "/", "&&", "||", "<", ">", "<=", ">=", "==", "!=")
@@ -58,6 +59,8 @@ def has_vector_form(body: Expr) -> bool:
             known = body.op in OPERATIONS and not (body.op == "/" and body.dtype == "int32")
         case Call() if is_dot_product(body):
             return True  # of what is staged
+        case Call() if body.function == INTEGER_POWER:
+            return body.dtype == "float64" and all(map(has_vector_form, body.args[:2]))
         case Call():
             known = body.function in (INTEGER_FUNCTIONS if body.dtype == "int32" else FUNCTIONS)
         case Select():
