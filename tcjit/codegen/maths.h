@@ -123,17 +123,25 @@ TC_INLINE float tc_log_f32(float x) {
   return x > 0.0f && x < INFINITY ? value : x == 0.0f ? -INFINITY : x > 0.0f ? x : NAN;
 }
 
-/* x^n for a whole number n of so many bits, negative where it is a constant: what is selected are the products of its bits */
-TC_INLINE double tc_integer_power_f64(double x, double n, int bits) {
-  double base = __builtin_constant_p(n < 0.0) && n < 0.0 ? 1.0 / x : x;
-  int32_t whole = (int32_t)__builtin_fabs(n);
-  double value = whole & 1 ? base : 1.0;
-  if (bits > 1) base *= base, value = whole & 2 ? value * base : value;
-  if (bits > 2) base *= base, value = whole & 4 ? value * base : value;
-  if (bits > 3) base *= base, value = whole & 8 ? value * base : value;
-  if (bits > 4) base *= base, value = whole & 16 ? value * base : value;
-  if (bits > 5) base *= base, value = whole & 32 ? value * base : value;
+/* x^n for a whole number n >= 0 of so many bits: what is selected are the products of its bits */
+TC_INLINE double tc_product_power_f64(double x, int32_t n, int bits) {
+  double value = n & 1 ? x : 1.0;
+  if (bits > 1) x *= x, value = n & 2 ? value * x : value;
+  if (bits > 2) x *= x, value = n & 4 ? value * x : value;
+  if (bits > 3) x *= x, value = n & 8 ? value * x : value;
+  if (bits > 4) x *= x, value = n & 16 ? value * x : value;
+  if (bits > 5) x *= x, value = n & 32 ? value * x : value;
   return value;
+}
+
+/* the same, n negative where it is a constant; of large x the power is scaled, which overflows before its inverse has no bits left */
+TC_INLINE double tc_integer_power_f64(double x, double n, int bits) {
+  if (__builtin_constant_p(n < 0.0) && n < 0.0) {
+    int32_t whole = (int32_t)-n;
+    double large = __builtin_fabs(x) > 0x1p+64 ? 0x1p-32 : 1.0, scale = large < 1.0 ? tc_product_power_f64(0x1p-32, whole, bits) : 1.0;
+    return 1.0 / tc_product_power_f64(x * large, whole, bits) * scale;
+  }
+  return tc_product_power_f64(x, (int32_t)n, bits);
 }
 
 TC_INLINE float tc_integer_power_f32(float x, float n, int bits) {

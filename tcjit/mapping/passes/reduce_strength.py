@@ -18,7 +18,7 @@ from tcjit.mapping.nest.vector_forms import INTEGER_POWER
 from tcjit.mapping.operations import CALL, operations
 
 Limits = tuple[int, int]
-LIMITS = {"float64": (-3, 10)}  # exponents whose products are exact to 6 units in the last place
+LIMITS = {"float64": (-7, 10)}  # exponents whose products are exact to 6 units in the last place
 SINGLE = (-63, 63)  # in double: exact to the last place of a float
 
 
@@ -41,7 +41,7 @@ def _with_products(value: Expr, ranges: Mapping[str, Limits], values: Mapping[st
         return Binary("*", base, base, dtype=value.dtype)
     if isinstance(exponent, Const):
         found = (int(exponent.value),) * 2 if exponent.value in range(least, most + 1) else None
-    else:  # negative ones need an inverse, which others would compute in vain
+    else:  # negative ones are inverses, which others would compute in vain
         found = _limits(exponent.operand, ranges, values) if isinstance(exponent, Cast) else None
         found = found if found is None or 0 <= found[0] else None
     if found is None or found[1] > most:
