@@ -46,7 +46,7 @@ _BOTH = [*SIMPLE, *"fmin fmax fdim rsqrt".split(), *_NOWHERE, *_OURS.split()]
 # built-in -> its names for float32 and float64
 C_FUNCTIONS: dict[str, tuple[str, str]] = {
     **{name: (name + "f", name) for name in _LIBRARY},
-    **{name: (f"tc_{name}_f32", name) for name in ("exp", "log", "tanh", "erf", *(n for n in NARROWED if n in _LIBRARY))},
+    **{name: (f"tc_{name}_f32", name) for name in ("exp", "log", "tanh", "erf", "fmod", *(n for n in NARROWED if n in _LIBRARY))},
     **{name: (f"tc_{name}_f32", f"tc_{name}_f64") for name in _BOTH},
     "abs": ("fabsf", "fabs"),
 }

@@ -148,6 +148,23 @@ def test_our_float32_functions_over_all_magnitudes(name: str) -> None:
     np.testing.assert_array_equal(np.signbit(single[known]), np.signbit(expected[known]))
 
 
+def test_float32_remainders_are_exact() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (part.ravel() for part in np.meshgrid(np.float32(SPECIAL), np.float32(SPECIAL)))
+    times, divisor = rng.integers(1, 2**20, 20000), rng.random(20000, "f4")  # next to multiples
+    bits = rng.integers(0, 2**32, (2, 40000), dtype=np.uint32).view(np.float32)
+    x, y = np.concatenate([a, bits[0], (times * divisor).astype("f4")]), np.concatenate([b, bits[1], divisor])
+    shown = [single("fmod", "A", "B"), Binary("%", read("A", "float32"), read("B", "float32"), dtype="float32")]
+    got, floored = evaluate(shown, {"A": ("float32", x), "B": ("float32", y)}).values
+    with np.errstate(all="ignore"):
+        exact = np.fmod(x, y)
+        expected = np.where(exact == 0, np.copysign(exact, y), np.where((exact < 0) != (y < 0), exact + y, exact))
+    for ours, right in ((got, exact), (floored, expected)):
+        known = ~np.isnan(right)
+        np.testing.assert_array_equal(ours, right)
+        np.testing.assert_array_equal(np.signbit(ours[known]), np.signbit(right[known]))
+
+
 # ---------------------------------------------------------------- vectors
 
 
@@ -168,6 +185,8 @@ def single(name: str, *args: str | float) -> Expr:
 VECTORISED: dict[str, Expr] = {
     **{name: unary(name) for name in ("exp", "log", "tanh", "erf", "sigmoid", "relu", "rsqrt", "sqrt", "floor", "sign", "abs")},
     **{name: single(name, "A", "B") for name in ("min", "max", "fmin", "fmax", "fdim", "copysign")},
+    "fmod": single("fmod", "A", "B"),
+    "floored remainder": Binary("%", read("A", "float32"), read("B", "float32"), dtype="float32"),
     "clamp": single("clamp", "A", 0.0, "B"),
     "clamp between constants": single("clamp", "A", 0.0, 6.0),
     "max of maxima": Call("max", (single("max", "A", "B"), single("max", 0.0, "B")), dtype="float32"),
