@@ -347,7 +347,9 @@ class ExpressionPrinter:
         if function == "fdivide":
             return join("/", *args)
         if function == INTEGER_POWER:
-            return self._helper(f"tc_{function}_{_short(dtype)}", *args)
+            exponent = expr.args[1]
+            inverse = isinstance(exponent, Const) and exponent.value < 0
+            return self._helper(f"tc_{'inverse_power' if inverse else function}_{_short(dtype)}", *args)
         if function == "pow" and expr.args[1] == Const(0.5, dtype=dtype) and not isinstance(self.dialect, GpuDialect):
             return self._helper(f"tc_pow_half_{_short(dtype)}", args[0])
         if function == "nextafter" and dtype in _HALVES:

@@ -124,28 +124,30 @@ TC_INLINE float tc_log_f32(float x) {
 }
 
 /* x^n for a whole number n >= 0 of so many bits: what is selected are the products of its bits */
-TC_INLINE double tc_product_power_f64(double x, int32_t n, int bits) {
-  double value = n & 1 ? x : 1.0;
-  if (bits > 1) x *= x, value = n & 2 ? value * x : value;
-  if (bits > 2) x *= x, value = n & 4 ? value * x : value;
-  if (bits > 3) x *= x, value = n & 8 ? value * x : value;
-  if (bits > 4) x *= x, value = n & 16 ? value * x : value;
-  if (bits > 5) x *= x, value = n & 32 ? value * x : value;
-  return value;
-}
-
-/* the same, n negative where it is a constant; of large x the power is scaled, which overflows before its inverse has no bits left */
 TC_INLINE double tc_integer_power_f64(double x, double n, int bits) {
-  if (__builtin_constant_p(n < 0.0) && n < 0.0) {
-    int32_t whole = (int32_t)-n;
-    double large = __builtin_fabs(x) > 0x1p+64 ? 0x1p-32 : 1.0, scale = large < 1.0 ? tc_product_power_f64(0x1p-32, whole, bits) : 1.0;
-    return 1.0 / tc_product_power_f64(x * large, whole, bits) * scale;
-  }
-  return tc_product_power_f64(x, (int32_t)n, bits);
+  int32_t whole = (int32_t)n;
+  double value = whole & 1 ? x : 1.0;
+  if (bits > 1) x *= x, value = whole & 2 ? value * x : value;
+  if (bits > 2) x *= x, value = whole & 4 ? value * x : value;
+  if (bits > 3) x *= x, value = whole & 8 ? value * x : value;
+  if (bits > 4) x *= x, value = whole & 16 ? value * x : value;
+  if (bits > 5) x *= x, value = whole & 32 ? value * x : value;
+  return value;
 }
 
 TC_INLINE float tc_integer_power_f32(float x, float n, int bits) {
   return (float)tc_integer_power_f64((double)x, (double)n, bits);
+}
+
+/* the same for n < 0; of a large x the power is scaled, which would overflow before its inverse has no bits left */
+TC_INLINE double tc_inverse_power_f64(double x, double n, int bits) {
+  double large = __builtin_fabs(x) > 0x1p+64 ? 0x1p-32 : 1.0;
+  double scale = large < 1.0 ? tc_integer_power_f64(0x1p-32, -n, bits) : 1.0;
+  return 1.0 / tc_integer_power_f64(x * large, -n, bits) * scale;
+}
+
+TC_INLINE float tc_inverse_power_f32(float x, float n, int bits) {
+  return (float)tc_inverse_power_f64((double)x, (double)n, bits);
 }
 
 TC_INLINE double tc_exp10_f64(double x) {

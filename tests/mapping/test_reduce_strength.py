@@ -96,6 +96,15 @@ def test_constant_powers(dtype: torch.dtype, exponent: float) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("exponent", [-3.0, -2.0, 2.0, 3.0, 10.0])
+def test_products_with_powers(dtype: str, exponent: float) -> None:
+    a, b = torch.rand(40, 33, dtype=getattr(torch, dtype)) + 0.5, torch.randn(50, 33, dtype=getattr(torch, dtype))
+    text = f"def f({dtype}(N,K) A, {dtype}(M,K) B) -> (Y) {{ Y(i, j) +=! pow(A(i, k) - B(j, k) * 0.1, {exponent}) }}"
+    got, want = only(text, target="cpu")(a, b), ((a[:, None] - b * 0.1).double() ** exponent).sum(2).to(a.dtype)
+    torch.testing.assert_close(got, want, rtol=2e-5 if dtype == "float32" else 1e-12, atol=0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("size", "terms"), [(1003, 9), (40, 3), (7, 1), (300, 11)])
 def test_sums_of_powers(dtype: str, size: int, terms: int) -> None:
     x, c = torch.linspace(-1.5, 1.5, size, dtype=getattr(torch, dtype)), torch.randn(terms, dtype=getattr(torch, dtype))

@@ -60,7 +60,9 @@ def has_vector_form(body: Expr) -> bool:
         case Call() if is_dot_product(body):
             return True  # of what is staged
         case Call() if body.function == INTEGER_POWER:
-            return body.dtype == "float64" and all(map(has_vector_form, body.args[:2]))
+            base, exponent, _ = body.args
+            inverse = isinstance(exponent, Const) and exponent.value < 0
+            return body.dtype == "float64" and not inverse and has_vector_form(base) and has_vector_form(exponent)
         case Call():
             known = body.function in (INTEGER_FUNCTIONS if body.dtype == "int32" else FUNCTIONS)
         case Select():
