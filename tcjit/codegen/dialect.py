@@ -25,7 +25,7 @@ SIMPLE = frozenset({"abs", "sign", "relu", "min", "max", "clamp"})
 
 # float32 built-ins done in double: rare ones, whose float32 form would be inaccurate -> number of arguments
 NARROWED: dict[str, int] = {
-    **dict.fromkeys("sinpi cospi rcbrt erfcx erfinv erfcinv normcdf normcdfinv cyl_bessel_i0 cyl_bessel_i1".split(), 1),
+    **dict.fromkeys("sinpi cospi rcbrt erfcx erfinv erfcinv normcdfinv cyl_bessel_i0 cyl_bessel_i1".split(), 1),
     **dict.fromkeys("j0 j1 y0 y1 lgamma tgamma digamma".split(), 1),
     "polygamma": 2,
     "rhypot": 2,
@@ -46,7 +46,7 @@ _BOTH = [*SIMPLE, *"fmin fmax fdim rsqrt".split(), *_NOWHERE, *_OURS.split()]
 # built-in -> its names for float32 and float64
 C_FUNCTIONS: dict[str, tuple[str, str]] = {
     **{name: (name + "f", name) for name in _LIBRARY},
-    **{name: (f"tc_{name}_f32", name) for name in ("exp", "log", "tanh", "erf", *(n for n in NARROWED if n in _LIBRARY))},
+    **{name: (f"tc_{name}_f32", name) for name in ("exp", "log", "tanh", "erf", "fmod", *(n for n in NARROWED if n in _LIBRARY))},
     **{name: (f"tc_{name}_f32", f"tc_{name}_f64") for name in _BOTH},
     "abs": ("fabsf", "fabs"),
 }

@@ -21,7 +21,7 @@ from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Sc
 from tcjit.grammar.dtypes import DTYPES, converted
 from tcjit.grammar.walk import children, walk
 from tcjit.grammar.wrapping import terms
-from tcjit.mapping.nest.vector_forms import ADJACENT, PACK, WORDS
+from tcjit.mapping.nest.vector_forms import ADJACENT, INTEGER_POWER, PACK, WORDS
 from tcjit.mapping.reduction import identity
 
 FAILED = "tc_failed"  # a thread's variable on a GPU: the number of a site that failed, or 0
@@ -346,6 +346,12 @@ class ExpressionPrinter:
             return self._simple(function, dtype, *args)
         if function == "fdivide":
             return join("/", *args)
+        if function == INTEGER_POWER:
+            exponent = expr.args[1]
+            inverse = isinstance(exponent, Const) and exponent.value < 0
+            return self._helper(f"tc_{'inverse_power' if inverse else function}_{_short(dtype)}", *args)
+        if function == "pow" and expr.args[1] == Const(0.5, dtype=dtype) and not isinstance(self.dialect, GpuDialect):
+            return self._helper(f"tc_pow_half_{_short(dtype)}", args[0])
         if function == "nextafter" and dtype in _HALVES:
             return self._helper(f"tc_nextafter_{_HALVES[dtype]}", *args)
         names = self.dialect.functions.get(function)

@@ -123,6 +123,33 @@ TC_INLINE float tc_log_f32(float x) {
   return x > 0.0f && x < INFINITY ? value : x == 0.0f ? -INFINITY : x > 0.0f ? x : NAN;
 }
 
+/* x^n for a whole number n >= 0 of so many bits: what is selected are the products of its bits */
+TC_INLINE double tc_integer_power_f64(double x, double n, int bits) {
+  int32_t whole = (int32_t)n;
+  double value = whole & 1 ? x : 1.0;
+  if (bits > 1) x *= x, value = whole & 2 ? value * x : value;
+  if (bits > 2) x *= x, value = whole & 4 ? value * x : value;
+  if (bits > 3) x *= x, value = whole & 8 ? value * x : value;
+  if (bits > 4) x *= x, value = whole & 16 ? value * x : value;
+  if (bits > 5) x *= x, value = whole & 32 ? value * x : value;
+  return value;
+}
+
+TC_INLINE float tc_integer_power_f32(float x, float n, int bits) {
+  return (float)tc_integer_power_f64((double)x, (double)n, bits);
+}
+
+/* the same for n < 0; of a large x the power is scaled, which would overflow before its inverse has no bits left */
+TC_INLINE double tc_inverse_power_f64(double x, double n, int bits) {
+  double large = __builtin_fabs(x) > 0x1p+64 ? 0x1p-32 : 1.0;
+  double scale = large < 1.0 ? tc_integer_power_f64(0x1p-32, -n, bits) : 1.0;
+  return 1.0 / tc_integer_power_f64(x * large, -n, bits) * scale;
+}
+
+TC_INLINE float tc_inverse_power_f32(float x, float n, int bits) {
+  return (float)tc_inverse_power_f64((double)x, (double)n, bits);
+}
+
 TC_INLINE double tc_exp10_f64(double x) {
   return pow(10.0, x);
 }
@@ -224,13 +251,20 @@ TC_INLINE double tc_erfinv_f64(double x) {
   return __builtin_copysign(a < 1.0 ? tc_erfcinv_tail_f64(1.0 - a) : a == 1.0 ? INFINITY : NAN, x);
 }
 
-/* the normal distribution; in the lower tail by erfcx and an exponential corrected for the rounding of its argument */
+/* the normal distribution, erfc(y) / 2 with y = -x / sqrt 2; in the lower tail that is corrected for the rounding of y, by the logarithmic
+   derivative of erfc, which is nearly -y - sqrt(y^2 + 2) (DLMF 7.8.2); floats divide x and 1 / sqrt 2 into parts with exact products */
 TC_INLINE double tc_normcdf_f64(double x) {
-  if (!(x < -1.0)) return 0.5 * erfc(x * -0x1.6a09e667f3bcdp-1);
-  if (x < -39.0) return 0.0;
-  double square = x * x, lost = fma(x, x, -square);
-  double scaled = 0.5 * tc_erfcx_f64(x * -0x1.6a09e667f3bcdp-1);
-  return exp(-0.5 * square) * (scaled - scaled * (0.5 * lost));
+  double y = x * -0x1.6a09e667f3bcdp-1, high = (double)(float)x;
+  double lost = ((high * -0x1.6a09e6p-1 - y) - high * 0x1.9fcef32422cbfp-27) - (x - high) * 0x1.6a09e667f3bcdp-1;
+  double value = erfc(y), slope = y + sqrt(y * y + 2.0);
+  return x < -39.0 ? 0.0 : 0.5 * (y > 0.5 ? value - value * (lost * slope) : value);
+}
+
+TC_INLINE float tc_normcdf_f32(float x) {
+  double exact = (double)x * -0x1.6a09e667f3bcdp-1;
+  float y = (float)exact, lost = (float)(exact - (double)y);
+  float value = erfcf(y), slope = y + sqrtf(y * y + 2.0f);
+  return x < -15.0f ? 0.0f : 0.5f * (y > 0.5f ? value - value * (lost * slope) : value);
 }
 
 TC_INLINE double tc_normcdfinv_f64(double p) {

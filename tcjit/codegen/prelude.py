@@ -89,6 +89,33 @@ TC_INLINE float tc_scaled_quotient_f32(float a, float d, float scaled, float inv
 }
 """
 
+_REMAINDERS = """
+/* |a| less so many multiples of |b| that it is about -|b| to 2|b|: one step leaves 2^-50 of a quotient, which has 277 bits at most, and
+   what it leaves is a double */
+TC_INLINE double tc_step_of_remainder_f64(double rest, double b, double inverse) {
+  return __builtin_fma(-__builtin_trunc(rest * inverse), b, rest);
+}
+
+/* fmod in vectors, exactly */
+TC_INLINE float tc_fmod_f32(float a, float b) {
+#if defined(__FMA__) || defined(__aarch64__)
+  double divisor = __builtin_fabs((double)b), inverse = 1.0 / divisor, rest = __builtin_fabs((double)a);
+  rest = tc_step_of_remainder_f64(rest, divisor, inverse);
+  rest = tc_step_of_remainder_f64(rest, divisor, inverse);
+  rest = tc_step_of_remainder_f64(rest, divisor, inverse);
+  rest = tc_step_of_remainder_f64(rest, divisor, inverse);
+  rest = tc_step_of_remainder_f64(rest, divisor, inverse);
+  rest = tc_step_of_remainder_f64(rest, divisor, inverse);
+  rest = rest < 0.0 ? rest + divisor : rest;
+  rest = rest >= divisor ? rest - divisor : rest;
+  float value = __builtin_fabsf(a) < __builtin_fabsf(b) ? a : (float)rest;
+  return __builtin_copysignf(value, a);
+#else
+  return fmodf(a, b);
+#endif
+}
+"""
+
 _PACKED = """
 #define TC_FLOAT_WORD(element) (*(const float __attribute__((aligned(1), may_alias)) *)&(element))
 
@@ -231,12 +258,17 @@ TC_INLINE $T tc_sign_$X($T a) {
 
 /* with the sign of b, as the floored division has it */
 TC_INLINE $T tc_mod_$X($T a, $T b) {
-  $T rest = fmod$S(a, b);
+  $T rest = $FMOD(a, b);
   return rest == 0 ? __builtin_copysign$S(rest, b) : (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
 TC_INLINE $T tc_fdim_$X($T a, $T b) {
   return a <= b ? 0 : a - b;
+}
+
+/* pow(a, 0.5), of which gcc makes a sqrt in vectors where a zero and an infinity are negative, too */
+TC_INLINE $T tc_pow_half_$X($T a) {
+  return a == -INFINITY ? INFINITY : sqrt$S(a) + 0;
 }
 
 TC_INLINE $T tc_rsqrt_$X($T a) {
@@ -403,6 +435,7 @@ def _sources(dialect: Dialect) -> Iterator[str]:
         yield _MACROS
         yield _STREAMING
         yield _PACKED
+        yield _REMAINDERS
     yield _WRAPPED
     yield from (_filled(_INDEX, T=c_type, E=ending) for c_type, ending in (("int64_t", ""), ("int", "_int")))
     if not dialect.wraps:
@@ -418,7 +451,8 @@ def _sources(dialect: Dialect) -> Iterator[str]:
             yield _filled(_SIGNED, T=c_type, X=short, N=negated)
     least, most = ("", "") if gpu else map(_BESIDE_A_CONSTANT.format, ("<=", ">="))
     for c_type, short, suffix in FLOATS.values():
-        yield _filled(_REAL, T=c_type, X=short, S=suffix, LEAST=least, MOST=most)
+        fmod = f"fmod{suffix}" if gpu else C.functions["fmod"][short == "f64"]
+        yield _filled(_REAL, T=c_type, X=short, S=suffix, FMOD=fmod, LEAST=least, MOST=most)
         for dtype in INTEGERS:
             yield _to_integer(c_type, suffix, dtype)
     maths = (files(__package__) / "maths.h").read_text(encoding="utf-8")

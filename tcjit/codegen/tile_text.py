@@ -17,7 +17,7 @@ from tcjit.grammar.walk import walk
 from tcjit.mapping.nest.statement import FlatAccess, PointwiseStore
 from tcjit.mapping.nest.tile import PointCheck, stays_inside
 from tcjit.mapping.nest.tiled_statement import TiledStatement
-from tcjit.mapping.nest.vector_forms import NARROW, is_dot_product
+from tcjit.mapping.nest.vector_forms import INTEGER_POWER, NARROW, is_dot_product
 
 Point = Mapping[str, int]  # of dimensions inside the tile; others are 0 there
 Pointwise = Callable[[PointwiseStore, str, Mapping[Access, str]], str]
@@ -264,6 +264,10 @@ class TileText:
             case Binary():
                 op = {"&&": "&", "||": "|"}.get(expr.op, expr.op)
                 return f"({self.value(expr.left, loaded)} {op} {self.value(expr.right, loaded)})"
+            case Call() if expr.function == INTEGER_POWER:
+                base, exponent, bits = expr.args
+                assert isinstance(bits, Const)
+                return f"{self.call(expr.function)}({self.value(base, loaded)}, {self.value(exponent, loaded)}, {self.constant(bits)})"
             case Call():
                 args = [self.value(arg, loaded) for arg in expr.args]
                 if expr.function == "relu":  # keeps a NaN, and the sign of a zero

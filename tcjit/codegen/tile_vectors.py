@@ -56,6 +56,19 @@ TC_TILE $V tc_fabs$N($V a) { return ($V)((tc_lanes$N)a & $MOST); }
 
 _CHARS = "typedef char tc_chars$W __attribute__((vector_size($B)));"
 
+# the last bits of the sum are those of the exponent
+_INTEGER_POWER = """
+TC_TILE $V tc_integer_power$N($V x, $V n, int bits) {
+  const tc_lanes$N whole = (tc_lanes$N)(n + 0x1p52);
+  const $V one = {0};
+  $V r = tc_select$N((whole & 1) != 0, x, one + 1.0);
+  if (bits > 1) x *= x, r = tc_select$N((whole & 2) != 0, r * x, r);
+  if (bits > 2) x *= x, r = tc_select$N((whole & 4) != 0, r * x, r);
+  if (bits > 3) x *= x, r = tc_select$N((whole & 8) != 0, r * x, r);
+  return r;
+}
+"""
+
 _MASKS = """
 typedef uint$M_t tc_mask$N;
 #define TC_ALL$N ((tc_mask$N)-1)
@@ -375,6 +388,7 @@ def declarations(dtype: str, width: int) -> list[str]:
         functions = ["#if !defined(__clang__)", *strided_vectors.loads(width), "#else", *strided_vectors.plain_loads(), "#endif"]
         functions += [_PLAIN, *plain_extrema, _ENDING, *strided_vectors.plain_masked()]
     lines = [_filled(text, dtype, width) for text in (_ALL, *own_forms, *functions)]
+    lines += [_filled(_INTEGER_POWER, dtype, width)] if dtype == "float64" else []
     if rows_together(dtype, width) > 1:
         lines.append(_filled(_SCATTER_ROWS, dtype, width, PLACES=_interleaved(dtype, width)))
     for name, combined in (("add", "v + u"), ("mul", "v * u"), ("min", f"tc_min{ending}(v, u)"), ("max", f"tc_max{ending}(v, u)")):

@@ -97,18 +97,18 @@ def verify_equality(before: Assignments, a: Assignment, e: Equality) -> None:
         return instances.intersect(points(scop.ctx, [*dims, data], [fact], scop.parameters))
 
     for part in walk(near):
-        kind, text = DTYPES[part.dtype], affine(_exact(part), before.values)
+        kind, text = DTYPES[part.dtype], affine(exact(part), before.values)
         if not where_holds(f"not ({kind.least} <= {text} <= {kind.greatest})").is_empty():
             raise VerifyError(f"equality: {a.show()}: what is compared with data may wrap")
-    value = _exact(replaced(e.value, {e.data: Index(data, dtype="int64")}))
-    sides = affine(_exact(near), before.values), affine(value, before.values)
+    value = exact(replaced(e.value, {e.data: Index(data, dtype="int64")}))
+    sides = affine(exact(near), before.values), affine(value, before.values)
     if None in sides or not where_holds(f"{sides[0]} = {data}").is_equal(where_holds(f"{isl_name(e.index)} = {sides[1]}")):
         raise VerifyError(f"equality: {a.show()}: the index has another value")
 
 
-def _exact(expr: Expr) -> Expr:
+def exact(expr: Expr) -> Expr:
     """An integer expression computed without wrapping."""
-    return _exact(expr.operand) if isinstance(expr, Cast) else rebuild(expr, _exact)
+    return exact(expr.operand) if isinstance(expr, Cast) else rebuild(expr, exact)
 
 
 def _conditions(value: Expr, operator: str) -> tuple[list[Expr], Expr, Expr]:

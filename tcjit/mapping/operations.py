@@ -12,6 +12,7 @@ from tcjit.grammar.builtins import ONE_OPERATION
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import NOTHING, ZeroDivisor, integer, names
 from tcjit.grammar.walk import children, walk
+from tcjit.mapping.nest.vector_forms import INTEGER_POWER
 
 CALL, DIVISION = 20, 8  # operations that a call and a division take as long as
 
@@ -52,6 +53,9 @@ def operations(value: Expr, call: int = CALL) -> int:
     own = 1
     if isinstance(value, Cast):
         own = 1 if DTYPES[value.operand.dtype].kind in ("signed", "unsigned") and names(value.operand) else 0
+    elif isinstance(value, Call) and value.function == INTEGER_POWER:
+        bits = value.args[2]
+        own = 2 * int(bits.value) if isinstance(bits, Const) else call
     elif isinstance(value, Call):
         own = 1 if value.function in ONE_OPERATION or isinstance(value, TargetSubscript) else call
     elif isinstance(value, Binary) and value.op in "/%":

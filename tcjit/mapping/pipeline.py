@@ -50,6 +50,7 @@ from tcjit.mapping.passes.pad_tiles import pad_tiles
 from tcjit.mapping.passes.parallelise import parallelise, worth_region
 from tcjit.mapping.passes.promote_to_registers import promote_to_registers
 from tcjit.mapping.passes.promote_to_shared import promote_to_shared
+from tcjit.mapping.passes.reduce_strength import reduce_strength
 from tcjit.mapping.passes.rematerialise import rematerialise
 from tcjit.mapping.passes.restrict_products import restrict_products
 from tcjit.mapping.passes.scatter_reductions import scatter_reductions
@@ -146,6 +147,7 @@ def build_scop(
     assignments = step(extract, program, layouts)
     assignments = step(eliminate_indices, assignments, prove != "none")
     assignments = proved(widen, assignments)
+    assignments = proved(reduce_strength, assignments) if isinstance(target, Machine) else assignments
     assignments = proved(factor_contractions, assignments)
     tensor_cores = pack and isinstance(target, Device) and "mma" in target.capabilities
     assignments = proved(hoist_invariants, assignments, isinstance(target, Machine), tensor_cores)

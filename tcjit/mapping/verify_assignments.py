@@ -26,6 +26,7 @@ from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.instances import Instances, is_given_again, results_of, same_element
 from tcjit.mapping.reduction import identity, with_signs_as_factors
 from tcjit.mapping.verify_overlapped import OverlappedTiles
+from tcjit.mapping.verify_powers import wrong_powers
 from tcjit.mapping.verify_residues import wrong_classes
 from tcjit.mapping.verify_scans import wrong_scan
 
@@ -57,6 +58,7 @@ class _Replacement(Instances):
         self.before, self.after = before.storages, after.storages
         self.rules: Mapping[str, Callable[[Assignment, Sequence[Assignment]], str]] = {
             "widen": self.widened,
+            "reduce_strength": lambda old, new: wrong_powers(self, old, new),
             "chunk_reductions": self.chunked,
             "chunk_scans": lambda old, new: wrong_scan(self, self.before, self.after, old, new),
             "combine_in_blocks": self.copied,

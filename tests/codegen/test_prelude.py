@@ -148,6 +148,23 @@ def test_our_float32_functions_over_all_magnitudes(name: str) -> None:
     np.testing.assert_array_equal(np.signbit(single[known]), np.signbit(expected[known]))
 
 
+def test_float32_remainders_are_exact() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (part.ravel() for part in np.meshgrid(np.float32(SPECIAL), np.float32(SPECIAL)))
+    times, divisor = rng.integers(1, 2**20, 20000), rng.random(20000, "f4")  # next to multiples
+    bits = rng.integers(0, 2**32, (2, 40000), dtype=np.uint32).view(np.float32)
+    x, y = np.concatenate([a, bits[0], (times * divisor).astype("f4")]), np.concatenate([b, bits[1], divisor])
+    shown = [single("fmod", "A", "B"), Binary("%", read("A", "float32"), read("B", "float32"), dtype="float32")]
+    got, floored = evaluate(shown, {"A": ("float32", x), "B": ("float32", y)}).values
+    with np.errstate(all="ignore"):
+        exact = np.fmod(x, y)
+        expected = np.where(exact == 0, np.copysign(exact, y), np.where((exact < 0) != (y < 0), exact + y, exact))
+    for ours, right in ((got, exact), (floored, expected)):
+        known = ~np.isnan(right)
+        np.testing.assert_array_equal(ours, right)
+        np.testing.assert_array_equal(np.signbit(ours[known]), np.signbit(right[known]))
+
+
 # ---------------------------------------------------------------- vectors
 
 
@@ -168,6 +185,8 @@ def single(name: str, *args: str | float) -> Expr:
 VECTORISED: dict[str, Expr] = {
     **{name: unary(name) for name in ("exp", "log", "tanh", "erf", "sigmoid", "relu", "rsqrt", "sqrt", "floor", "sign", "abs")},
     **{name: single(name, "A", "B") for name in ("min", "max", "fmin", "fmax", "fdim", "copysign")},
+    "fmod": single("fmod", "A", "B"),
+    "floored remainder": Binary("%", read("A", "float32"), read("B", "float32"), dtype="float32"),
     "clamp": single("clamp", "A", 0.0, "B"),
     "clamp between constants": single("clamp", "A", 0.0, 6.0),
     "max of maxima": Call("max", (single("max", "A", "B"), single("max", 0.0, "B")), dtype="float32"),
@@ -242,3 +261,20 @@ def test_library_functions_vectorise_where_the_library_has_them(name: str) -> No
     assert re.search(rf"_ZGV[cde]N\d+v+_{library}\b", with_it)
     without = assembly(program([expr], INPUTS, C, simd=True)[0])
     assert "_ZGV" not in without and library in without
+
+
+@needs_gcc
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_normal_distribution_is_one_function_of_the_library_in_all_its_range(dtype: str) -> None:
+    if not {"erfc", "erfcf"} <= vector_math_symbols():
+        pytest.skip("no libmvec")
+    shown = [unary("normcdf", dtype)]
+    text, _ = program(shown, {"A": dtype}, replace(C, vector_math=vector_math_symbols()), simd=True)
+    made = body(assembly(text, ["-fno-stack-protector"]))
+    assert re.search(r"_ZGV[cde]N\d+v_erfcf?\b", made) and not re.search(r"\b_ZGV\w*_(?!erfc)", made)
+    assert {name.removesuffix("@PLT") for name in calls(made) if not name.startswith("_ZGV")} <= {"erfc", "erfcf"}
+    with np.errstate(over="ignore"):
+        x = np.array([math.inf, -math.inf, math.nan, -1e300, 1e300, 0.0, -0.0, 1e-310, -14.0, -37.5]).astype(dtype)
+        exact = functions.on_floats("normcdf", (x,), dtype).astype(dtype)
+    (got,) = evaluate(shown, {"A": (dtype, x)}).values
+    np.testing.assert_allclose(got, exact, rtol=1e-6 if dtype == "float32" else 1e-14)

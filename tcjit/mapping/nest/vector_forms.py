@@ -20,6 +20,7 @@ FLIP_SIGNS = "flip_signs"  # of a word of four bytes: signed ones plus 128 as un
 WORDS = (PACK, ADJACENT, FLIP_SIGNS)
 TYPES = ("float32", "float64", "int32", "int16", "int8", "uint8")
 NARROW = {"float32": ("float16", "bfloat16"), "int32": ("int8", "uint8", "int16"), "uint8": ("bool",)}  # what loads convert
+INTEGER_POWER = "integer_power"  # of a value, an exponent that is a whole number, and how many bits that has
 OPERATIONS = ("+", "-", "*", "/", "&&", "||", "<", ">", "<=", ">=", "==", "!=")
 STORED_TOGETHER = 16  # bytes of neighbours in several rows of a register tile that are stored at once where its lanes are apart
 FUNCTIONS = ("abs", "fabs", "min", "max", "fmin", "fmax", "relu")
@@ -59,6 +60,10 @@ def has_vector_form(body: Expr) -> bool:
             known = body.op in OPERATIONS and not (body.op == "/" and DTYPES[body.dtype].kind != "float")
         case Call() if is_dot_product(body):
             return True  # of what is staged
+        case Call() if body.function == INTEGER_POWER:
+            base, exponent, _ = body.args
+            inverse = isinstance(exponent, Const) and exponent.value < 0
+            return body.dtype == "float64" and not inverse and has_vector_form(base) and has_vector_form(exponent)
         case Call():
             known = body.function in (FUNCTIONS if DTYPES[body.dtype].kind == "float" else INTEGER_FUNCTIONS)
         case Select():
