@@ -7,7 +7,6 @@ data pick are found and checked once for all lanes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tcjit.codegen.address import Address
@@ -106,7 +105,7 @@ def write(emitter: LaneEmitter, found: LaneAccumulators, start: str) -> None:
         with emitter.looped(*found.loops):
             for line in inside:
                 emitter.line(line)
-            with emitter.invariants(found.lane), _bound_rows(emitter, s, found.run):
+            with emitter.invariants(found.lane):
                 emitter.profile.count("sums", len(found.firsts))
                 emitter.profile.count("loads", len(found.firsts))
                 for number, first in enumerate(found.firsts):
@@ -133,20 +132,6 @@ def _prefetches(emitter: LaneEmitter, s: ScopStatement, found: LaneAccumulators)
         before |= dict.fromkeys(lines[0])
         inside |= dict.fromkeys(lines[1])
     return [*before], [*inside]
-
-
-@contextmanager
-def _bound_rows(emitter: LaneEmitter, s: ScopStatement, run: Run) -> Iterator[None]:
-    """The rows that data pick for all lanes are read without a test: where there is no such row, and the check has said so, the first."""
-    with emitter.bindings():
-        for access in _gathers(emitter, s, run):
-            ok, *names = emitter.hoisted.get(id(access), [""])
-            if ok and emitter.gathered(access, run) is not None:
-                rows = [f"tc_row{name.removeprefix('tc_g')}" for name in names]
-                for row, name in zip(rows, names, strict=True):
-                    emitter.write(f"const int64_t {row} = {ok} ? {name} : 0;")
-                emitter.hoisted[id(access)] = ["", *rows]
-        yield
 
 
 def _gathers(emitter: LaneEmitter, s: ScopStatement, run: Run) -> Iterator[Access]:

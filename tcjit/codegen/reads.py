@@ -30,7 +30,7 @@ class ReadEmitter(Emitter):
 
     def __init__(self, mapped: Mapped, dialect: Dialect, checked: bool) -> None:
         super().__init__(mapped, dialect, checked)
-        # by id of an Access: the name of its value bound before the loop, or the names of its check and gather subscripts
+        # by id of an Access: the name of its value bound before the loop, or those of its check, if it needs one, and gather subscripts
         self.hoisted: dict[int, list[str]] = {}
         self.stored: dict[str, str] = {}  # by statement: the element of an array that holds its result for the time being
         self.places: Mapping[Access, str] = {}  # of what the epilogue at hand reads
@@ -49,6 +49,8 @@ class ReadEmitter(Emitter):
         storage = self.mapped.scop.tensor(access.tensor)
         if id(access) in self.hoisted:
             names = self.hoisted[id(access)]
+            if len(names) == 1:
+                return names[0]
             element = self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names[1:]))
             return f"({names[0]} ? {element} : 0)" if names[0] else element
         names = [f"tc_at{axis}" for axis, _ in gathers]
@@ -178,7 +180,7 @@ class ReadEmitter(Emitter):
     def constant(self, expr: Expr, run: Run, variable: str) -> bool:
         """Whether an expression over reads that are bound is the same in all iterations, and cannot flag a divisor."""
         if isinstance(expr, Access):
-            return id(expr) in self.hoisted and not self.gathers(expr, run)
+            return len(self.hoisted.get(id(expr), ())) == 1
         if isinstance(expr, Index):
             return variable not in run.index(expr.name).variables
         if divides_integers(expr):
@@ -211,7 +213,16 @@ class ReadEmitter(Emitter):
         for line in lines:
             self.line(line)
         self.profile.count("runs", len(lines) - bool(ok))
+        if ok and self.gathered(access, run) is not None:  # what is out of range, and flagged, reads row 0: choices in loops cost vectors
+            rows = [name.replace("tc_g", "tc_row") for name in names]
+            for row, name in zip(rows, names, strict=True):
+                self.write(f"const int64_t {row} = {ok} ? {name} : 0;")
+            ok, names = "", rows
         self.hoisted[id(access)] = [ok, *names]
+        if not ok and loop.trips and not any(self.moves(sub, run, variable) for sub in access.subscripts):
+            value = self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, names))
+            self.write(f"const {vtype(storage.dtype)} tc_v{number} = {value};")
+            self.hoisted[id(access)] = [f"tc_v{number}"]
 
     def moves(self, expr: Expr, run: Run, variable: str) -> bool:
         """Whether an expression depends on a loop's variable."""

@@ -175,7 +175,7 @@ def _fits(scop: Scop, s: ScopStatement, merge: Merge, axes: Axes) -> bool:
             return False
         if first is not None and scop.tensor(access.tensor).shape[first + 1] != merge.extent:
             return False
-    return not _bare(s.value) & {merge.outer, merge.inner}
+    return not bare_indices(s.value) & {merge.outer, merge.inner}
 
 
 def _keeps(scop: Scop, s: ScopStatement, axes: Axes, most: int) -> bool:
@@ -187,11 +187,11 @@ def _keeps(scop: Scop, s: ScopStatement, axes: Axes, most: int) -> bool:
     return s.points * FEW <= most and not s.dynamic_bounds and all(scop.tensor(name).role == "temporary" for name in used)
 
 
-def _bare(expr: Expr) -> set[str]:
+def bare_indices(expr: Expr) -> set[str]:
     """The indices in an expression that are not in a subscript."""
     if isinstance(expr, Index):
         return {expr.name}
-    return set() if isinstance(expr, Access) else set().union(*map(_bare, children(expr)))
+    return set() if isinstance(expr, Access) else set().union(*map(bare_indices, children(expr)))
 
 
 def _applied(scop: Scop, axes: Axes, merges: list[Merge]) -> Scop:

@@ -68,6 +68,7 @@ from tcjit.mapping.passes.synchronise import synchronise
 from tcjit.mapping.passes.tile import tile
 from tcjit.mapping.passes.tile_reductions import tile_reductions
 from tcjit.mapping.passes.transpose_operands import transpose_operands
+from tcjit.mapping.passes.unroll_dims import unroll_dims
 from tcjit.mapping.passes.widen import widen
 from tcjit.mapping.plan_fused import Plans, plan_fused
 from tcjit.mapping.plan_loops import plan_loops
@@ -168,6 +169,7 @@ def build_scop(
         assignments = proved(block_panels, assignments, options, target) if pack else assignments
     if nests:
         assignments = step(tile_reductions, assignments, options, target, prove != "none")
+        assignments = proved(unroll_dims, assignments) if options.fusion != "minimal" else assignments
     if pack and isinstance(target, Machine):  # on a GPU shared memory does the rest
         in_tiles = options.private_buffers and options.fusion != "minimal"  # the copies of one tile stay in a buffer
         assignments = proved(expand_operands, assignments, target, in_tiles)

@@ -18,7 +18,7 @@ from tcjit.grammar.walk import walk
 from tcjit.mapping.machine import LINE, Machine
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Group, Scop, ScopStatement
-from tcjit.mapping.strides import accesses, moves_as_one, stride
+from tcjit.mapping.strides import INTERLEAVED, accesses, moves_as_one, stride
 
 WIDE = {"float32", "float64", "int32", "int64"}  # types that vectors compute in, and of subscripts
 STREAM_TILE = 2048  # elements of one row piece when a single row must be shared by threads
@@ -209,10 +209,12 @@ def _lane_choices(scop: Scop, group: Group, prefer: int | None) -> tuple[tuple[s
                 min(s.extent(dim), 64),
             )
 
-        candidates = [d for d in s.dims if s.extent(d) > 1 and score(d)[1] > 0]
+        near = range(1, INTERLEAVED + 1)
+        between = [] if s.reduction else [d for d in s.dims if any(stride(scop, a, d) in near for a in accesses(s))]
+        candidates = [d for d in s.dims if s.extent(d) > 1 and (score(d)[1] > 0 or d in between)]
         costly = any(isinstance(part, Call) for part in walk(s.value))
         if prefer is not None and not s.reduction and not costly:  # lanes that only gather or scatter are slower than none
-            candidates = [d for d in candidates if all(stride(scop, a, d) in (-1, 0, 1) for a in accesses(s))]
+            candidates = [d for d in candidates if all(stride(scop, a, d) in (-1, 0, *near) for a in accesses(s))]
         if candidates:
             chosen.append((name, max(candidates, key=score)))
     return tuple(chosen)

@@ -12,6 +12,7 @@ from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Bounds, Storage
 
 KEPT = 32  # elements of a row that a thread of a GPU can keep in registers
+INTERLEAVED = 4  # elements between lanes, at most, that C compilers load and store with shuffles
 SHARING = 1024  # threads of a block that can take a row together
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import product
 from math import prod
 
 import islpy as isl
@@ -20,11 +21,11 @@ from tcjit.grammar.affine import condition, guarded_accesses, isl_name
 from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES, holds
-from tcjit.grammar.polynomial import names
+from tcjit.grammar.polynomial import names, number
 from tcjit.grammar.walk import rebuild, wide_factors, with_accesses, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.instances import Instances, is_given_again, results_of, same_element
-from tcjit.mapping.reduction import identity, with_signs_as_factors
+from tcjit.mapping.reduction import combined, identity, with_signs_as_factors
 from tcjit.mapping.verify_overlapped import OverlappedTiles
 from tcjit.mapping.verify_powers import wrong_powers
 from tcjit.mapping.verify_residues import wrong_classes
@@ -76,6 +77,7 @@ class _Replacement(Instances):
             "expand_operands": self.stored,
             "transpose_operands": self.stored,
             "pack_operands": self.packed,
+            "unroll_dims": self.unrolled,
             "fuse_outer_loops": self.blocked,
             "strip_mine_copies": self.in_digits,
             "block_panels": self.blocked,
@@ -101,6 +103,30 @@ class _Replacement(Instances):
             elif not self.instances(assignment).is_empty():
                 return "the results are not started" if assignment.operator == "=" != old.operator else "the update changed"
         return "something was added" if left else ""
+
+    def unrolled(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """The terms of a reduction in one value, from its start on; and an assignment for each point of a dimension of the results."""
+        whole = old
+        if old.reduction:
+            if old.start is None or old.dynamic or old.constraints or old.final or old.outer or old.tensor in old.inputs:
+                return "not all of the reduction is known"
+            value = old.start
+            for point in product(*(range(lower, upper) for _, lower, upper in old.terms)):
+                term = with_numbers(old.value, dict(zip(old.reduction, point, strict=True)))
+                value = combined(old.operator, value, term)
+            whole = replace(old, operator="=", value=value, bounds=old.results, reduction=(), start=None, untiled="")
+            if tuple(new) == (whole,):
+                return ""
+        dim = next((name for name in whole.dims if new and name not in new[0].dims), "")
+        own = {access.subscripts for access in whole.reads if access.tensor == old.tensor}
+        if not dim or not whole.is_elementwise or not own <= {old.subscripts}:
+            return "no dimension of an elementwise assignment is unrolled"
+        expected = []
+        for at in range(*whole.ranges[dim]):
+            value, *subscripts = (with_numbers(expr, {dim: at}) for expr in (whole.value, *old.subscripts))
+            bounds = tuple(bound for bound in whole.bounds if bound[0] != dim)
+            expected.append(replace(whole, subscripts=tuple(subscripts), value=value, bounds=bounds))
+        return "" if list(new) == expected else "a point is lost, or has another value"
 
     def numbered(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """Elements that hold a part of a value in its place, also at other indices of the same ranges: they were given it before, and
@@ -472,6 +498,13 @@ class _Replacement(Instances):
         if not terms.is_injective() or not terms.range().is_equal(self.instances(old)):
             return False
         return self.agree(old.value, new.value, self.instances(new), new, {dim: place})
+
+
+def with_numbers(expr: Expr, point: Mapping[str, int]) -> Expr:
+    """An expression with numbers in the place of indices."""
+    for name, value in point.items():
+        expr = with_index(expr, name, number(value))
+    return expr
 
 
 def _names_of(a: Assignment) -> set[str]:

@@ -326,6 +326,19 @@ def test_a_choice_of_all_lanes_is_made_before_them() -> None:
     assert "?" in loop
 
 
+def test_rows_that_data_pick_for_all_lanes_are_no_choices_of_theirs() -> None:
+    """Where there is no such row, as the check has noted, the first is read; an element is read before the loop."""
+    text = "def f(float(N,N) D, int64(1) P) -> (O) { O(i,j) = min(D(i,j), D(i,P(0)) + D(P(0),j)) }"
+    (loop,) = lane_loops(kernel(source(text, {"D": (70, 70), "P": (1,)})))
+    assert "?" not in loop and loop.count("D[") == 2
+    f, d = tcjit.define(text).f, torch.randn(70, 70)
+    for at in (0, 69):
+        assert torch.equal(f(d, torch.tensor([at])), torch.minimum(d, d[:, at : at + 1] + d[at]))
+    for at in (-1, 70, 2**62):
+        with pytest.raises(IndexError):
+            f(d, torch.tensor([at]))
+
+
 @pytest.mark.parametrize(
     ("text", "shapes"),
     [

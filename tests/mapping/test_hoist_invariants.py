@@ -135,6 +135,25 @@ def test_signs_that_results_share_are_factors() -> None:
     assert len(hoisted(text.replace(">= 0.0", ">= X(b,k)"), {"X": (99, 80), "W": (70, 80)})) == 1  # moves with all
 
 
+def test_pointwise_assignments_gather_elements_of_lanes_once() -> None:
+    """In the order in which loops over the results read them."""
+    bias = "def f(float(W,H,L,L) S, float(R,H) T, int32(L,L) I) -> (P) { P(w,h,i,j) = S(w,h,i,j) + T(I(i,j),h) }"
+    shapes = {"S": (30, 3, 20, 20), "T": (50, 3), "I": (20, 20)}
+    assert hoisted(bias, shapes) == [
+        "P_invariant(h, i, j) = T(I(i, j), h) where h in 0:3, i in 0:20, j in 0:20",
+        "P(w, h, i, j) = S(w, h, i, j) + P_invariant(h, i, j) where w in 0:30, h in 0:3, i in 0:20, j in 0:20",
+    ]
+    assert len(hoisted(bias, shapes, cpu=False)) == 1
+    row = "def f(float(B,C,N) X, float(K,N) T, int32(C) I) -> (P) { P(b,c,j) = X(b,c,j) + T(I(c),j) }"
+    assert len(hoisted(row, {"X": (50, 8, 700), "T": (9, 700), "I": (8,)})) == 1  # a row is picked before the loop
+    s, t, i = torch.randn(30, 3, 20, 20), torch.randn(50, 3), torch.randint(0, 50, (20, 20), dtype=torch.int32)
+    f = tcjit.define(bias, target="cpu").f
+    torch.testing.assert_close(f(s, t, i), s + t[i.long()].permute(2, 0, 1))
+    i[7, 3] = -1
+    with pytest.raises(GatherError, match="an index into T is outside"):
+        f(s, t, i)
+
+
 def test_a_row_that_does_not_exist_is_an_error_as_before() -> None:
     text = "def f(float(V,D) E, int32(N) I, float(H,D) W) -> (Y) { Y(n,h) +=! E(I(n),d) * W(h,d) }"
     e, i, w = torch.randn(500, 64), torch.randint(0, 500, (100,), dtype=torch.int32), torch.randn(32, 64)

@@ -83,9 +83,9 @@ class _Hoisting:
         if id(value) in self.converted:
             return self.a.points >= WORTH_NARROW * count
         accesses = [part for part in walk(value) if isinstance(part, Access)]
-        gathered = sum(any(affine(sub, self.values) is None for sub in access.subscripts) for access in accesses)
+        gathered = sum(any(map(self.is_gathered, access.subscripts)) for access in accesses)
         work = operations(value) + GATHER * gathered
-        if not work or value.dtype not in TYPES and not _divides(value) or (gathered and not (self.cpu and self.a.reduction)):
+        if not work or value.dtype not in TYPES and not _divides(value) or (gathered and not self.cpu):
             return False
         if not gathered and all(isinstance(factor, Access) for factor in factors(value)):
             return False  # products of elements are computed where they are packed
@@ -101,6 +101,10 @@ class _Hoisting:
             return False
         always = not guarded and not self.a.dynamic  # it is computed in any case
         return always or not may_fail(value, self.values, gathers=False)
+
+    def is_gathered(self, subscript: Expr) -> bool:
+        """Whether data are a subscript; of a pointwise assignment those of each element, as others pick rows before a loop."""
+        return affine(subscript, self.values) is None and (bool(self.a.reduction) or bool(self.inner & self.dims(subscript)))
 
     def is_affine_select(self, value: Expr) -> bool:
         """Whether conditions on indices alone choose between parts of a value: no nest evaluates these, but it leaves out what is 0."""
@@ -122,7 +126,8 @@ class _Hoisting:
     def stored(self, value: Expr) -> Expr:
         """The element that holds an invariant: one of its own, or that of the same with other indices of the same ranges."""
         first = (value.then, value.other) if isinstance(value, Select) else ()  # as tensors are indexed, not conditions
-        dims = tuple(dict.fromkeys(name for part in (*first, value) for name in names(part) if name in self.a.ranges))
+        results = () if self.a.reduction else self.a.subscripts  # in their order, where a loop over them reads it
+        dims = tuple(dict.fromkeys(n for part in (*results, *first, value) for n in names(part) if n in self.dims(value)))
         for copy in self.made:
             own = tuple(name for name, _, _ in copy.bounds)
             same = len(own) == len(dims) and all(self.a.span(one) == self.a.span(other) for one, other in zip(own, dims, strict=True))

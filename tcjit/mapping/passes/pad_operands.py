@@ -269,9 +269,10 @@ class _Padder:
 
     def undivided(self, read: Access, guards: Sequence[Guard]) -> Padding | None:
         """Of a read that divides in a subscript, with any value where it is not evaluated: guards around it stay."""
-        if (axes := self._axes(read)) is None or all(axis.function is None for axis in axes):
-            return None
         known = [part if holds else Unary("!", part, dtype="bool") for part, holds in guards]
+        exact = frozenset(filter(None, map(self._multiple, known)))
+        if (axes := self._axes(read, exact)) is None or all(axis.function is None for axis in axes):
+            return None
         moved = {part: there for part in known if (there := _in_terms_of(part, axes, self.values)) is not None}
         return self._copied(read, read, identity("+=", read.dtype), axes, list(moved), list(moved.values()), ())
 

@@ -7,7 +7,7 @@ whose iterations may run at once: parallel ones, or those of a reduction with on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -18,7 +18,7 @@ from tcjit.mapping.isl import union_set
 from tcjit.mapping.marks import Simd, Tile, TileLoops
 from tcjit.mapping.plan_loops import LoopPlan
 from tcjit.mapping.scop import Group, Scop, ScopStatement
-from tcjit.mapping.strides import accesses, moves_as_one
+from tcjit.mapping.strides import INTERLEAVED, accesses, moves_as_one, stride
 from tcjit.mapping.tree import filters, insert_band, insert_mark, insert_sequence
 
 
@@ -77,18 +77,50 @@ def _tiled(scop: Scop, node: isl.ScheduleNode, group: Group, plan: LoopPlan, reg
         node = insert_band(scop, node, texts, range(len(texts)))
         node = insert_mark(node, TileLoops()).child(0).child(0)
 
-    def statement(leaf: isl.ScheduleNode, position: int) -> isl.ScheduleNode:
-        s = scop.statement(group.statements[position])
-        loops = _inside(scop, s, group, plan, region)
+    inside = {name: _inside(scop, scop.statement(name), group, plan, region) for name in group.statements}
+    parts = _sharing_lanes(scop, group, plan, inside)
+
+    def statements(leaf: isl.ScheduleNode, position: int) -> isl.ScheduleNode:
+        names = parts[position]
+        s = scop.statement(names[0])
+        loops = inside[s.name]
         if not loops:
             return leaf
         coincident = [place for place, (dim, _) in enumerate(loops) if dim not in s.reduction]
-        leaf = insert_band(scop, leaf, [{s.name: text} for _, text in loops], coincident)
-        if loops[-1][0] != plan.lane(s.name):
-            return leaf
-        return insert_mark(leaf.band_split(len(loops) - 1).child(0) if len(loops) > 1 else leaf, Simd())
+        texts = [{name: inside[name][place][1] for name in names} for place in range(len(loops))]
+        leaf = insert_band(scop, leaf, texts, coincident)
+        in_lanes = loops[-1][0] == plan.lane(s.name)
+        leaf = leaf.band_split(len(loops) - 1).child(0) if in_lanes and len(loops) > 1 else leaf
+        if len(names) > 1:
+            leaf = insert_sequence(leaf.child(0), filters(scop, [(name,) for name in names]), lambda one, _: one).parent()
+        return insert_mark(leaf, Simd()) if in_lanes else leaf
 
-    return insert_sequence(insert_mark(node, Tile(number)).child(0), filters(scop, [(s,) for s in group.statements]), statement)
+    return insert_sequence(insert_mark(node, Tile(number)).child(0), filters(scop, parts), statements)
+
+
+def _sharing_lanes(
+    scop: Scop, group: Group, plan: LoopPlan, inside: Mapping[str, Sequence[tuple[str, str]]]
+) -> list[tuple[str, ...]]:
+    """The statements of a group that are one loop inside a tile: those that have only one, which they all share, and whose elements lie
+    between one another in memory, where one alone would load and store a part of each line."""
+    columns = [{(name, dim) for name, dim in column.items()} for column in group.columns]
+
+    def key(name: str) -> tuple[int, bool] | None:
+        s, loops = scop.statement(name), inside[name]
+        if s.reduction or len(loops) != 1:
+            return None
+        ((dim, _),) = loops
+        shared = next((c for c, column in enumerate(columns) if (name, dim) in column), None)
+        interleaved = any(1 < (stride(scop, access, dim) or 0) <= INTERLEAVED for access in accesses(s))
+        return (shared, plan.lane(name) == dim) if shared is not None and interleaved else None
+
+    parts: list[tuple[str, ...]] = []
+    for name in group.statements:
+        if parts and key(name) is not None and key(name) == key(parts[-1][-1]):
+            parts[-1] += (name,)
+        else:
+            parts.append((name,))
+    return parts
 
 
 def _tile_text(dim: str, cut: Cut) -> str:

@@ -1,0 +1,90 @@
+"""Unroll dimensions: those of a few points that lie innermost in memory, as coordinates and colours do, become statements of their own.
+
+A loop of three iterations has no vectors, and ``(d + 1) % 3`` divides in it. With a statement for each point of such a dimension, and the
+terms of a sum over one added up in one value, all loops run along the other dimensions: ``tile`` takes statements whose elements lie
+between one another in memory in one loop, where C compilers load and store them with shuffles and keep temporaries in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial, reduce
+from math import prod
+
+from tcjit.grammar.affine import is_gather
+from tcjit.grammar.ast import Index
+from tcjit.grammar.polynomial import number
+from tcjit.grammar.walk import walk, with_index
+from tcjit.mapping.assignment import Assignment, Assignments
+from tcjit.mapping.collapse import bare_indices
+from tcjit.mapping.passes.substitute_forward import MOST_NODES, ROUNDED
+from tcjit.mapping.reduction import combined
+from tcjit.mapping.strides import INTERLEAVED, stride_in
+
+LEAST = 64  # iterations of the other dimensions, of which vectors are made
+
+
+def unroll_dims(before: Assignments) -> Assignments:
+    """The program without loops over such dimensions."""
+    added = [_added_up(before, a) for a in before.assignments]
+    short = [_innermost(before, a) for a in added]
+    changed = {n for n, a in enumerate(added) if a is not before.assignments[n]}
+    chosen = changed | {n for n, a in enumerate(added) if short[n] and not _moves_alike(before, a, short[n])}
+    while more := {n for n, a in enumerate(added) if n not in chosen and short[n] and any(_share(a, added[other]) for other in chosen)}:
+        chosen |= more
+    return before.with_parts(_points(a, short[n]) if n in chosen else (a,) for n, a in enumerate(added))
+
+
+def _added_up(before: Assignments, a: Assignment) -> Assignment:
+    """A reduction of few terms without a nest as one value."""
+    storage, terms = before.storages[a.tensor], prod(upper - lower for _, lower, upper in a.terms)
+    typed = storage.dtype == a.value.dtype and storage.dtype not in (*ROUNDED, "bool")
+    plain = a.reduction and not (a.final or a.outer or a.dynamic or a.constraints or a.tensor in a.inputs)
+    if not (plain and typed) or a.start is None or not 1 < terms <= INTERLEAVED or a.points < LEAST * terms:
+        return a
+    picked = any(is_gather(sub) for access in a.reads for sub in access.subscripts)  # rows, before a loop over their elements
+    if picked or terms * sum(1 for _ in walk(a.value)) > MOST_NODES:
+        return a
+    value = [a.value]
+    for dim, lower, upper in a.terms:
+        value = [with_index(term, dim, number(at)) for term in value for at in range(lower, upper)]
+    total = reduce(partial(combined, a.operator), value, a.start)
+    return replace(a, operator="=", value=total, bounds=a.results, reduction=(), start=None, untiled="")
+
+
+def _innermost(before: Assignments, a: Assignment) -> str:
+    """The dimension of a few points along which the results of an elementwise assignment are neighbours."""
+    types = {before.storages[tensor].dtype for tensor in (a.tensor, *a.inputs)}
+    own = {access.subscripts for access in a.reads if access.tensor == a.tensor}
+    if not a.is_elementwise or types & set(ROUNDED) or not own <= {a.subscripts}:
+        return ""
+    steps = {name: stride_in(before.storages[a.tensor], a.subscripts, name, before.values) for name, _, _ in a.bounds}
+    for dim, extent in a.extents.items():
+        rows = any(steps[name] == extent and a.extents[name] >= LEAST for name in a.extents)
+        if steps[dim] == 1 and 1 < extent <= INTERLEAVED and rows and sum(sub == Index(dim, dtype="int64") for sub in a.subscripts) == 1:
+            return dim
+    return ""
+
+
+def _moves_alike(before: Assignments, a: Assignment, dim: str) -> bool:
+    """Whether all that an assignment reads moves by some number of elements along a dimension, which stands in subscripts alone."""
+    moves = (stride_in(before.storages[access.tensor], access.subscripts, dim, before.values) for access in a.reads)
+    return dim not in bare_indices(a.value) and None not in moves
+
+
+def _share(a: Assignment, other: Assignment) -> bool:
+    """Whether two assignments write one tensor, or one of them reads what the other writes."""
+    return a.tensor == other.tensor or a.tensor in other.inputs or other.tensor in a.inputs
+
+
+def _points(a: Assignment, dim: str) -> Sequence[Assignment]:
+    """An assignment for each value of a dimension, if there is one."""
+    if not dim:
+        return (a,)
+    bounds = tuple(bound for bound in a.bounds if bound[0] != dim)
+    parts = []
+    for point in map(number, range(*a.ranges[dim])):
+        value, *subscripts = (with_index(expr, dim, point) for expr in (a.value, *a.subscripts))
+        parts.append(replace(a, subscripts=tuple(subscripts), value=value, bounds=bounds))
+    return parts

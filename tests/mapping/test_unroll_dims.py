@@ -1,0 +1,135 @@
+"""Dimensions of a few points innermost in memory: what becomes statements of their points, the loops that these share, and the proof.
+
+Modules: mapping.passes.unroll_dims
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from support.mapping import AVX512, program
+
+import tcjit
+from tcjit.codegen.c import emit_c
+from tcjit.codegen.dialect import C
+from tcjit.errors import VerifyError
+from tcjit.grammar.ast import Access
+from tcjit.mapping.assignment import Assignments
+from tcjit.mapping.extract import extract
+from tcjit.mapping.options import Options
+from tcjit.mapping.passes.unroll_dims import unroll_dims
+from tcjit.mapping.pipeline import map_program
+from tcjit.mapping.verify_assignments import verify_assignments
+
+CROSS = """def f(float(N,3) A, float(N,3) B) -> (C) {
+    C(n,d) = A(n,(d+1)%3) * B(n,(d+2)%3) - A(n,(d+2)%3) * B(n,(d+1)%3) where d in 0:3, n in 0:N
+}"""
+UNIT = """def f(double(N,K) A) -> (C) {
+    S(n) +=! A(n,k) * A(n,k)
+    C(n,k) = A(n,k) / sqrt(S(n))
+}"""
+COLOURS = """def f(uint8(H,W,3) I, float(3,3) M, float(3) o) -> (Y) {
+    Y(y,x,c) +=! M(c,d) * (float(I(y,x,d)) / 255.0)
+    Y(y,x,c) = Y(y,x,c) + o(c)
+}"""
+SOFTMAX = """def f(float(N,K) X) -> (O) {
+    M(n) max=! X(n,k)
+    E(n,k) = exp(X(n,k) - M(n))
+    S(n) +=! E(n,k)
+    O(n,k) = E(n,k) / S(n)
+}"""
+NORMALS = """def f(float(P,3) V, int64(T,3) I) -> (N) {
+    A(f,d) = V(I(f,1),d) - V(I(f,0),d)
+    B(f,d) = V(I(f,2),d) - V(I(f,0),d)
+    N(f,d) = A(f,(d+1)%3) * B(f,(d+2)%3) - A(f,(d+2)%3) * B(f,(d+1)%3) where d in 0:3
+}"""
+JOINED = "def f(float(N,2) A, float(N) B) -> (C) { C(n,d) = d < 2 ? A(n,d) : B(n) where d in 0:3, n in 0:N }"
+DISTANCES = "def f(float(N,3) A, float(M,3) B) -> (D) { D(i,j) +=! (A(i,d) - B(j,d)) * (A(i,d) - B(j,d)) }"
+
+PROGRAMS = {
+    "cross": (CROSS, {"A": (300, 3), "B": (300, 3)}, 1),
+    "unit": (UNIT, {"A": (300, 4)}, 1),
+    "colours": (COLOURS, {"I": (20, 131, 3), "M": (3, 3), "o": (3,)}, 1),
+    "softmax": (SOFTMAX, {"X": (300, 3)}, 1),
+    "normals": (NORMALS, {"V": (50, 3), "I": (300, 3)}, 1),
+    "joined": (JOINED, {"A": (300, 2), "B": (300,)}, 1),
+}
+
+
+def before(text: str, shapes: dict[str, tuple[int, ...]]) -> Assignments:
+    return extract(program(text, shapes))
+
+
+def test_each_point_has_a_statement() -> None:
+    start = before(CROSS, {"A": (300, 3), "B": (300, 3)})
+    after = unroll_dims(start)
+    assert [a.subscripts[1].value for a in after.assignments] == [0, 1, 2]  # type: ignore[attr-defined]
+    assert all(a.dims == ("n",) for a in after.assignments)
+    verify_assignments("unroll_dims", start, after)
+
+
+def test_few_terms_are_one_value_in_their_order() -> None:
+    start = before("def f(float(N,3) A) -> (S) { S(n) +=! A(n,d) }", {"A": (300, 3)})
+    after = unroll_dims(start)
+    assert [a.show() for a in after.assignments] == ["S(n) = 0.0 + A(n, 0) + A(n, 1) + A(n, 2) where n in 0:300"]
+    verify_assignments("unroll_dims", start, after)
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("def f(float(N,5) A) -> (S) { S(n) +=! A(n,d) }", {"A": (300, 5)}),  # too many terms
+        ("def f(float(N,3) A) -> (S) { S(n) +=! A(n,d) }", {"A": (9, 3)}),  # too few results
+        ("def f(float(N,3) A, float(3) b) -> (C) { C(n,d) = A(n,d) + b(d) }", {"A": (300, 3), "b": (3,)}),  # its rows merge
+        ("def f(float(N,3) A) -> (C) { C(n,d) = A(n,d) > 0.0 ? A(n,d) : exp(A(n,d)) }", {"A": (300, 3)}),  # is one row
+        ("def f(float(V,3) A, int32(N) I) -> (S) { S(n) +=! A(I(n),d) }", {"A": (9, 3), "I": (300,)}),  # rows that data pick
+        ("def f(float(3,N) A) -> (C) { C(d,n) = A((d+1)%3,n) where d in 0:3, n in 0:N }", {"A": (3, 300)}),  # outermost
+    ],
+)
+def test_what_stays_as_it_is(text: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    start = before(text, shapes)
+    assert unroll_dims(start).assignments == start.assignments
+
+
+def test_a_point_that_is_lost_or_changed_is_no_proof() -> None:
+    start = before(CROSS, {"A": (300, 3), "B": (300, 3)})
+    (parts,) = unroll_dims(start).replaced
+    wrong = replace(parts[1], value=parts[0].value)
+    for new in (parts[:2], (parts[0], wrong, parts[2]), parts[::-1], (*parts, parts[0])):
+        with pytest.raises(VerifyError, match="a point is lost, or has another value"):
+            verify_assignments("unroll_dims", start, start.with_parts([new]))
+    start = before("def f(float(N,3) A) -> (S) { S(n) +=! A(n,d) }", {"A": (300, 3)})
+    ((total,),) = unroll_dims(start).replaced
+    assert isinstance(total.value.right, Access)  # type: ignore[attr-defined]
+    with pytest.raises(VerifyError):
+        verify_assignments("unroll_dims", start, start.with_parts([(replace(total, value=total.value.left),)]))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_results_that_are_interleaved_are_written_in_one_loop(name: str) -> None:
+    text, shapes, loops = PROGRAMS[name]
+    made = emit_c(map_program(program(text, shapes), Options(), AVX512), C, AVX512, checked=True).text
+    kernel = made[made.index("int64_t tc_f(") :]
+    assert kernel.count("#pragma omp simd") == loops and "tc_fdiv" not in kernel, kernel
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("extra", [0, 1, 2049])
+def test_numbers_are_those_of_the_reference(name: str, extra: int) -> None:
+    text, shapes, _ = PROGRAMS[name]
+    made = {key: tuple(size + extra if size >= 131 else size for size in shape) for key, shape in shapes.items()}
+    types = {"I": torch.uint8 if name == "colours" else torch.int64}
+    given = []
+    for key, shape in made.items():
+        value = torch.randint(0, 50, shape, dtype=types[key]) if key in types else torch.randn(shape)
+        given.append(value.double() if name == "unit" else value)
+    expected = tcjit.define(text, target="reference").f(*given)
+    torch.testing.assert_close(tcjit.define(text, target="cpu").f(*given), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_sums_over_coordinates_run_along_the_other_points() -> None:
+    a, b = torch.randn(70, 3), torch.randn(90, 3)
+    f = tcjit.define(DISTANCES, target="cpu").f
+    torch.testing.assert_close(f(a, b), (a[:, None] - b).square().sum(2))
