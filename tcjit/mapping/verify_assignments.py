@@ -211,6 +211,8 @@ class _Replacement(Instances):
                 bound = dim, 0, upper
             bounds.append(bound)
             digits.clear()
+        if digits:
+            return "a dimension is added"
         whole = replace(a, bounds=tuple(bounds), constraints=tuple(constraints))
         same = replace(whole, subscripts=old.subscripts, value=old.value, start=old.start) == old
         moved = [with_indices(expr, values) for expr in (*old.subscripts, old.value, *([] if old.start is None else [old.start]))]

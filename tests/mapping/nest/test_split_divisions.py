@@ -83,6 +83,7 @@ def test_copies_have_rows_that_fill_vectors(text: str, width: int, dims: list[st
     lambda a: replace(a, subscripts=(a.subscripts[0], a.subscripts[0])),
     lambda a: replace(a, value=replace(a.value, subscripts=(*a.value.subscripts[:2], a.value.subscripts[1]))),
     lambda a: replace(a, operator="+="),
+    lambda a: replace(a, bounds=(*a.bounds, ("again", 0, 2))),
 ])  # fmt: skip
 def test_wrong_digits_are_refused(change: object) -> None:
     before, after = copied(UNFOLD)

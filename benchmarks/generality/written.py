@@ -1,0 +1,74 @@
+"""Operators that were written by hand, as researchers would, beside eager PyTorch and ``torch.compile``:
+``python benchmarks/generality/written.py [--only dft_power,swin_attention_probs] [--quick]``.
+
+Results are compared with PyTorch's, in the same type. The exit status is 1 where one differs.
+"""
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import tempfile
+import warnings
+from functools import partial
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:1] = [str(HERE.parent), str(HERE.parent / "peers"), str(HERE.parents[1])]
+
+COMPILE_S = 60.0  # the longest that torch.compile may take
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="names, with commas between them")
+    parser.add_argument("--quick", action="store_true", help="beside eager only")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of all rounds of an operator together")
+    options = parser.parse_args()
+    os.environ.setdefault("TCJIT_CACHE_DIR", tempfile.mkdtemp())
+    import torch
+
+    import tcjit
+    from generality.measure import Settings, in_turns, limited
+    from generality.written_operators import OPERATORS
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    chosen = [OPERATORS[name] for name in options.only.split(",")] if options.only else list(OPERATORS.values())
+    ratios, wrong = {}, []
+    print(f"{'operator':30s}{'tcjit us':>10s}{'eager us':>10s}{'compile us':>11s}{'ratio':>8s}")
+    with torch.no_grad():
+        for one in chosen:
+            tensors = one.tensors()
+            function = tcjit.define(one.text)[one.entry]
+            if not one.error(function(*tensors), one.reference(*tensors)) <= one.tolerance:
+                wrong.append(one.name)
+                print(f"{one.name:30s} WRONG", flush=True)
+                continue
+            calls = {"tcjit": partial(function, *tensors), "eager": partial(one.reference, *tensors)}
+            if not options.quick:
+                torch._dynamo.reset()
+                compiled = partial(torch.compile(one.reference, dynamic=False), *tensors)
+                try:
+                    with limited(COMPILE_S):
+                        compiled()
+                    calls["compile"] = compiled
+                except Exception as error:  # another's failure is noted, and does not count
+                    print(f"{one.name}: torch.compile: {type(error).__name__}: {error}"[:140])
+            record = in_turns(calls, Settings(rounds=options.rounds, seconds=options.seconds))
+            ratios[one.name] = record["ratio"]
+            other = f"{record['compile_us']:11.1f}" if "compile" in calls else f"{'-':>11s}"
+            print(f"{one.name:30s}{record['tcjit_us']:10.1f}{record['eager_us']:10.1f}{other}{record['ratio']:8.2f}", flush=True)
+    ordered = sorted(ratios.values())
+    mean = math.exp(sum(map(math.log, ordered)) / len(ordered)) if ordered else 0.0
+    low = ordered[len(ordered) // 20] if ordered else 0.0
+    below = ", ".join(f"{name} {ratio:.2f}" for name, ratio in sorted(ratios.items(), key=lambda pair: pair[1]) if ratio < 0.93)
+    print(f"{len(ordered)} operators: geometric mean {mean:.3f}, 5th percentile {low:.2f}, {len(wrong)} wrong")
+    print(f"below 0.93: {below or 'none'}")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

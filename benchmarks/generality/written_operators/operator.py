@@ -1,0 +1,41 @@
+"""What an operator that somebody wrote consists of."""
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class WrittenOperator:
+    """A def, arguments in the order of its parameters, PyTorch's form of it, and the largest error relative to the largest magnitude."""
+
+    name: str
+    text: str
+    arguments: Callable[[torch.Generator], Sequence[torch.Tensor]]
+    reference: Callable[..., Any]
+    tolerance: float
+
+    @property
+    def entry(self) -> str:
+        """The name of the def."""
+        found = re.search(r"def (\w+)", self.text)
+        assert found is not None
+        return found[1]
+
+    def tensors(self) -> Sequence[torch.Tensor]:
+        return self.arguments(torch.Generator().manual_seed(1))
+
+    def error(self, result: Any, expected: Any) -> float:
+        """The largest error of all results over their largest magnitude; infinite where shapes or types differ."""
+        pairs = list(zip(_several(result), _several(expected), strict=True))
+        if any((a.shape, a.dtype) != (b.shape, b.dtype) for a, b in pairs):
+            return float("inf")
+        return max(float((a.double() - b.double()).abs().max() / b.double().abs().max().clamp(min=1e-30)) for a, b in pairs)
+
+
+def _several(result: Any) -> tuple[torch.Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)

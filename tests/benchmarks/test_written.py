@@ -1,0 +1,28 @@
+"""Operators that were written by hand, as researchers would: each agrees with PyTorch's form of it.
+
+Modules: mapping.passes.unroll_dims mapping.passes.reduce_strength
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import tcjit
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+from generality.written_operators import OPERATORS  # noqa: E402
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_agrees_with_pytorch(name: str) -> None:
+    operator = OPERATORS[name]
+    tensors = operator.tensors()
+    function = tcjit.define(operator.text, target="cpu")[operator.entry]
+    result, expected = function(*tensors), operator.reference(*tensors)
+    assert operator.error(result, expected) <= operator.tolerance
+    pairs = zip(*(found if isinstance(found, tuple) else (found,) for found in (result, function(*tensors))), strict=True)
+    assert all(torch.equal(one, again) for one, again in pairs)
