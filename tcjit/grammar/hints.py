@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tcjit.errors import CheckError, ShapeError, TCError, Where
 from tcjit.grammar import polynomial, printer
-from tcjit.grammar.ast import Access, Binary, Const, Def, Expr, Index, RangeClause, Size, Statement
+from tcjit.grammar.ast import Access, Binary, Const, Def, Expr, Index, RangeClause, Select, Size, Statement
 from tcjit.grammar.bounds_check import shown
 from tcjit.grammar.polynomial import Value
 from tcjit.grammar.ranges import Analysis, Interval
@@ -119,6 +119,9 @@ def shifted(analysis: Analysis, position: int, least: Value, extent: Value, valu
     if hint and isinstance(least, int) and least < 0 and all(clause.index != index for clause in statement.clauses):
         own = RangeClause(index, Const(0, dtype="int64"), polynomial.expression(extent))
         hint = f"`{printer.show(replace(statement, clauses=(*statement.clauses, own)))}`, or for all of them, shifted, {hint}"
+    conditions = (node.condition for node in walk(statement.value) if isinstance(node, Select))
+    if all(clause.index != index for clause in statement.clauses) and any(index in polynomial.names(one) for one in conditions):
+        hint = f"its range, `where {index} in 0:...`: a condition does not widen it; or, shifted, {hint}"
     where = subscript.where or statement.where
     return ShapeError(what, where=where, sizes=values, hint=hint) if values else CheckError(what, where=where, hint=hint)
 

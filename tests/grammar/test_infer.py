@@ -161,6 +161,7 @@ def test_bounds_are_of_dtype_int64_and_of_few_kinds() -> None:
         ("O(i) = A(min(i, N - 1))", "nothing gives the index `i` a range", "`where i in 0:N`"),
         ("O(i) = A(X(i / 3))", "nothing gives the index `i` a range", "`where i in 0:N`"),
         ("O(i) = A(i + 1)", "the left index `i` runs over -1:N - 1, which does not start at 0", "`O(i) = A(i + 1) where i in 0:N - 1`, or"),
+        ("O(i) = A(i) + (i > 0 ? A(i - 1) : 0)", "the left index `i` runs over 1:N", "its range, `where i in 0:...`: a condition does not"),
         ("O(i) = A(i - 1) + A(i + 1)", "the left index `i` runs over 1:N - 1", "`O(i) = A(i) + A(i + 2)`"),
         ("O(i) = A(i) where i in 1:N", "the left index `i` runs over 1:N", "`O(i) = A(i + 1) where i in 0:N - 1`"),
         ("O(i) = i * A(i) where i in 2:N", "the left index `i` runs over 2:N", "`O(i) = float32(i + 2) * A(i + 2) where i in 0:N - 2`"),
