@@ -318,7 +318,7 @@ def test_text_is_parenthesised_as_people_would() -> None:
         "-(-a)": Unary("-", Unary("-", a, dtype="float32"), dtype="float32"),
         "a < b ? b : c < a ? a : 0.0f": choice(p("<", a, b), b, choice(p("<", c, a), a, Const(0, dtype="float32"))),
         "(a < b ? a : b) + c": f("+", choice(p("<", a, b), a, b), c),
-        "(a < b && b < c) || c < a": p("||", p("&&", p("<", a, b), p("<", b, c)), p("<", c, a)),
+        "((a < b) & (b < c)) || c < a": p("||", p("&&", p("<", a, b), p("<", b, c)), p("<", c, a)),
         "(a < b) == (b < c)": p("==", p("<", a, b), p("<", b, c)),
         "!(a < b)": Unary("!", p("<", a, b), dtype="bool"),
         "(a < b) & (b < a)": p("&&", p("<", a, b), p("<", b, a)),

@@ -120,4 +120,4 @@ def _converted(expr: Expr, copy_of: Mapping[str, str], orders: Orders, wide: str
     made = rebuild(expr, lambda part: _converted(part, copy_of, orders, wide, narrow))
     if made.dtype in narrow and wide == "int32" and not isinstance(made, Const):
         raise MappingError(f"sums in {made.dtype} wrap")
-    return replace(made, dtype=wide) if made.dtype in narrow else made
+    return replace(made, dtype=wide) if made.dtype in narrow and made.dtype != "bool" else made  # a comparison stays one

@@ -500,7 +500,7 @@ def _as_bytes(value: Expr) -> Expr:
 
 def _rounds(value: Expr) -> bool:
     """Whether a part of a value is rounded to a half type, or wraps in a narrow one, before others are computed from it."""
-    narrow = {dtype for dtypes in NARROW.values() for dtype in dtypes}
+    narrow = {dtype for dtypes in NARROW.values() for dtype in dtypes} - {"bool"}
     return any(part.dtype in narrow and not isinstance(part, Access) for part in walk(value))
 
 
