@@ -75,6 +75,13 @@ def _tame(compute: Callable[..., Array]) -> ScalarFunction:
     return ScalarFunction(compute, ulps=0.0, tame=True)
 
 
+def _power(x: Array, exponent: Array) -> Array:
+    """C's pow, of which numpy makes a square root where a single exponent is 0.5, also of -0 and of -infinity."""
+    value = np.power(x, exponent)
+    half = np.where(np.isneginf(x), value.dtype.type(np.inf), value + value.dtype.type(0))
+    return np.where(np.equal(exponent, 0.5), half, value)
+
+
 def _rare(compute: Callable[..., Array], ulps: float = 16.0) -> ScalarFunction:
     return ScalarFunction(compute, ulps, backward=True)
 
@@ -104,7 +111,7 @@ FUNCTIONS: dict[str, ScalarFunction] = {
     "fma": ScalarFunction(_fma, 1.0),
     "sigmoid": ScalarFunction(_sigmoid, 8.0, tame=True),
     "exp10": _rare(lambda x: np.power(10.0, x)),
-    "pow": ScalarFunction(np.power, 16.0),
+    "pow": ScalarFunction(_power, 16.0),
     "rsqrt": ScalarFunction(lambda x: 1.0 / np.sqrt(x)),
     "rcbrt": ScalarFunction(lambda x: 1.0 / np.cbrt(x)),
     "rhypot": ScalarFunction(lambda x, y: 1.0 / np.hypot(x, y), 8.0),

@@ -13,6 +13,7 @@ import torch
 from support.mapping import program
 from support.rings.targets import only
 
+import tcjit
 from tcjit.errors import VerifyError
 from tcjit.grammar.ast import Call, Const, Expr
 from tcjit.grammar.walk import rebuild
@@ -112,3 +113,15 @@ def test_sums_of_powers(dtype: str, size: int, terms: int) -> None:
     rtol = 1e-5 if dtype == "float32" else 1e-13
     got, want = only(text, target="cpu")(x, c), (c * x[:, None].double() ** torch.arange(terms)).sum(1).to(x.dtype)
     torch.testing.assert_close(got, want, rtol=rtol, atol=rtol * 10)
+
+
+@pytest.mark.parametrize("dtype", ["float", "double"])
+@pytest.mark.parametrize("exponent", [0.0, 2.0, 3.0, 10.0, 11.0, -1.0, -2.0, 0.5, -0.5, 2.5])
+def test_special_values_are_those_of_the_reference(dtype: str, exponent: float) -> None:
+    """C's pow, also where gcc and numpy make a square root of a power."""
+    special = [0.0, -0.0, torch.inf, -torch.inf, torch.nan, -2.0, 1e30, 1e-30, 0.5]
+    x = torch.tensor(special * 9, dtype=torch.float64 if dtype == "double" else torch.float32)
+    text = f"def f({dtype}(N) X) -> (Y) {{ Y(i) = pow(X(i), {exponent}) }}"
+    found, expected = (tcjit.compile(text, "f", x, target=target)(x) for target in ("cpu", "reference"))
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0, equal_nan=True)
+    assert torch.equal(found.signbit() & (found == 0), expected.signbit() & (expected == 0))
