@@ -15,7 +15,7 @@ from tcjit.errors import CheckError, Where
 from tcjit.grammar.ast import Access, Apply, Binary, Call, Cast, Const, Expr, Index, Name, Number, Scalar, Select, Size, Unary
 from tcjit.grammar.builtins import BUILTINS
 from tcjit.grammar.dtypes import DTYPES, converted, promote
-from tcjit.grammar.walk import rebuild
+from tcjit.grammar.walk import children, rebuild
 
 DEFAULTS = {"bool": "bool", "int": "int32", "float": "float32"}  # what a weak expression is when it stands alone
 _RANK = {"bool": 0, "int": 1, "unsigned": 1, "signed": 1, "float": 2}
@@ -23,7 +23,8 @@ COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 
 
 class Typed(NamedTuple):
-    """A typed expression; ``weak`` is the kind (bool, int, float) of one made of literals only, whose type is still open."""
+    """A typed expression; ``weak`` is the kind of one whose type is still open: bool, int or float where it is made of literals only,
+    float also where they meet sizes and indices."""
 
     expr: Expr
     weak: str = ""
@@ -98,6 +99,8 @@ def resolve(value: Typed, dtype: str) -> Expr:
         return replace(expr, then=resolve(Typed(expr.then, weak), dtype), other=resolve(Typed(expr.other, weak), dtype), dtype=dtype)
     if isinstance(expr, Cast):  # of a weaker kind, by _weaken
         return cast(expr.operand, dtype)
+    if weak == "float" and DTYPES[dtype].bits == 16:  # which need not hold the sizes and indices in it
+        return cast(resolve(value, "float32"), dtype)
     if _RANK[weak] == rank(dtype):
         return replace(rebuild(expr, lambda operand: resolve(Typed(operand, weak), dtype)), dtype=dtype)
     return cast(resolve(value, DEFAULTS[weak]), dtype)  # a division of integers floors before it becomes a float
@@ -267,8 +270,9 @@ class Typer:
                 raise CheckError(f"`{expr.name}` of a bool", where=expr.where, hint=f"convert it: `{expr.name}(int32(...))`")
         elif DTYPES[dtype].kind != "float":
             dtype = "float32"
+            open_type = bool(weak) or all(map(_has_no_type, args))
             args = [_weaken(Typed(arg, weak), "float") if weak else cast(arg, dtype) for arg in args]
-            weak = weak and "float"
+            weak = "float" if open_type else ""
         return Typed(Call(expr.name, tuple(args), dtype=dtype, where=expr.where), weak)
 
     # ------------------------------------------------------------ operators
@@ -324,8 +328,9 @@ class Typer:
         if index:
             return [self.index(expr) for expr in exprs], ""
         values = [self.typed(expr) for expr in exprs]
-        if all(value.weak for value in values):
-            weak = max((value.weak for value in values), key=_RANK.__getitem__)
+        floats = any(value.weak == "float" for value in values)
+        if all(value.weak or floats and _has_no_type(value.expr) for value in values):
+            weak = "float" if floats else max((value.weak for value in values), key=_RANK.__getitem__)
             return [value.expr if value.weak == weak else _weaken(value, weak) for value in values], weak
         dtype = ""
         for value in values:
@@ -370,6 +375,13 @@ def promoted(left: str, right: str, where: Where | None) -> str:
             hint=f"convert one of them: `{left if DTYPES[left].kind == 'signed' else 'int64'}(...)`",
         )
     return dtype
+
+
+def _has_no_type(expr: Expr) -> bool:
+    """Whether ``expr`` is integer arithmetic of sizes, indices and literals: what it is as a float is for a literal beside it to say."""
+    if isinstance(expr, (Access, Scalar)) or expr.dtype != "int32":
+        return False
+    return all(map(_has_no_type, children(expr)))
 
 
 def _weaken(value: Typed, weak: str) -> Expr:

@@ -229,13 +229,18 @@ def test_literals_alone(text: str, dtype: str) -> None:
         ("((ok(i) ? 1 : 2) / 2) * d(i)", "float64((ok(i) ? 1 : 2) / 2) * d(i)"),
         ("((ok(i) ? 1 : 2) / 2 + 0.5) * d(i)", "(float64((ok(i) ? 1 : 2) / 2) + 0.5) * d(i)"),
         ("sqrt(2) * d(i)", "sqrt(2.0) * d(i)"),
-        ("pow(2, 0.1) * h(i)", "pow(2.0, 0.1) * h(i)"),
+        ("pow(2, 0.1) * h(i)", "float16(pow(2.0, 0.1)) * h(i)"),
         ("max(1, 2) * h(i)", "float16(max(1, 2)) * h(i)"),
         ("(ok(i) ? sqrt(2) : 1) + d(i)", "(ok(i) ? sqrt(2.0) : 1.0) + d(i)"),
         # sizes and indices are int32 values, and not weak
         ("u8(i) + i", "int32(u8(i)) + i"),
         ("h(i) / K", "h(i) / float16(K)"),
         ("i * 0.5", "float32(i) * 0.5"),
+        # but for what floating literals and functions make of them
+        ("d(i) * (i * 0.1)", "d(i) * (float64(i) * 0.1)"),
+        ("d(i) * sqrt(K)", "d(i) * sqrt(float64(K))"),
+        ("h(i) * (1.0 / K)", "h(i) * float16(1.0 / float32(K))"),
+        ("d(i) * (Idx(i) * 0.5)", "d(i) * float64(float32(Idx(i)) * 0.5)"),
         ("L(i) + M", "L(i) + int64(M)"),
         ("Idx(i) * 0.5", "float32(Idx(i)) * 0.5"),
         # explicit casts
