@@ -84,13 +84,27 @@ def test_halves_are_summed_in_float() -> None:
         COUNTS.replace("0:64", "0:1"),
         "O(v,d) +=! (I((n + v) % N) == v) ? X(n,d) : 0.0 where v in 0:40, n in 0:N",
         "O(n,d) +=! (I(n) == v) ? X(n,d) : 0.0 where v in 0:40",  # no index of a result
-        "O(v,d) = 1.0 where v in 0:40, d in 0:D  O(v,d) += (I(n) == v) ? X(n,d) : 0.0 where v in 0:40",
         "O(v,d) +=! (J((n + v) % N) > 0 && I(I(n)) == v) ? X(n,d) : 0.0 where v in 0:40, n in 0:N".replace("J", "I"),
     ],
 )
 def test_what_is_none(body: str) -> None:
     given = before(body)
     assert scatter_reductions(given, AVX512, True).assignments == given.assignments
+
+
+def test_what_is_added_to_a_value() -> None:
+    scatter = "O(v, d) += v == I(n) ? X(n, d) : 0.0 where v in 0:40, d in 0:20, n in 0:100"
+    value = "O(v,d) = 1.0 where v in 0:40, d in 0:D "
+    assert shown(before(value + SUMS.replace("+=!", "+=")))[1:] == ["O(v, d) += 0.0 where v in 0:40, d in 0:20", scatter]  # of a -0.0
+    assert shown(before(SUMS + " " + SUMS.replace("+=!", "+=")))[1:] == [scatter, scatter]  # which a sum is never
+    lowest = value + SUMS.replace("+=!", "min=").replace(": 0.0", ": infinity()")
+    assert len(shown(before(lowest))) == 2
+
+
+def test_a_sum_of_minus_zero() -> None:
+    source = "def f(int64(N) I, float(N) X, float(V) Z) -> (O) { O(v) = Z(v)  O(v) += (I(n) == v) ? X(n) : 0.0 }"
+    found = tcjit.define(source).f(torch.tensor([1, 1, 2]), torch.tensor([1.0, 2.0, -0.0]), torch.full((4,), -0.0))
+    assert found.tolist() == [0.0, 3.0, 0.0, 0.0] and not found.signbit().any()
 
 
 def test_chunks_of_many_terms() -> None:

@@ -149,7 +149,15 @@ def _may_join(one: _Sum, other: _Sum) -> bool:
     same = {name: tuple(map(integer_of, ends)) for name, ends in one[0].items()} == {
         name: tuple(map(integer_of, ends)) for name, ends in other[0].items()
     }
-    return same and (not one[0] or not (_is_product(one[1]) or _is_product(other[1])))
+    gathers = _gathers(one[1]), _gathers(other[1])
+    if not same or gathers[0] != gathers[1]:
+        return same and not one[0]
+    return not one[0] or bool(gathers[0]) or not (_is_product(one[1]) or _is_product(other[1]))
+
+
+def _gathers(value: Expr) -> set[Expr]:
+    """The conditions on data under which a sum has a term: sums under the same ones take a step for each term together."""
+    return {part for part in conjuncts(value.condition) if reads(part)} if isinstance(value, Select) else set()
 
 
 def _is_product(expr: Expr) -> bool:

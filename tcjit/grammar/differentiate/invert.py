@@ -102,11 +102,7 @@ def _completed(
     inverse: Inverse, read: Read, affine: Sequence[bool], extents: Sequence[Expr], positive: Iterable[str], isl: Isl
 ) -> Inverse:
     """With the guards of gathers and conditions, without those that the ranges imply, and proved where that can be."""
-    gathers = [
-        compare("==", _element(inverse.rewrite(subscript)), index(dimension_name(j)))
-        for j, subscript in enumerate(read.subscripts)
-        if not affine[j]
-    ]
+    gathers = [_gather(inverse.rewrite(subscript), j) for j, subscript in enumerate(read.subscripts) if not affine[j]]
     conditions = [inverse.rewrite(condition) for condition in read.conditions]
     box = IndexBox({**{dimension_name(j): (number(0), extent) for j, extent in enumerate(extents)}, **inverse.kept}, positive, isl)
     guards: list[Expr] = []
@@ -123,6 +119,20 @@ def _completed(
     }
     proved = is_reversed(subscripts, read.ranges, read.conditions, result.substitution, result.kept, result.guards, isl)
     return replace(result, proved=proved)
+
+
+def _gather(subscript: Expr, position: int) -> Binary:
+    """The guard that a subscript which reads a tensor is the dimension, ``L(b) == x + t + 1`` for ``L(b) - 1 - t``: int64 wraps alike."""
+    element: Value = polynomial.atom(index(dimension_name(position)))
+    while isinstance(subscript, Binary) and subscript.op in "+-" and subscript.dtype == "int64":
+        left, right = polynomial.integer(subscript.left), polynomial.integer(subscript.right)
+        if right is not None:
+            subscript, element = subscript.left, element - right if subscript.op == "+" else element + right
+        elif left is not None:
+            subscript, element = subscript.right, element - left if subscript.op == "+" else left - element
+        else:
+            break
+    return compare("==", _element(subscript), polynomial.expression(element))
 
 
 def _element(subscript: Expr) -> Expr:

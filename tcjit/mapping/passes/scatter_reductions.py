@@ -34,7 +34,8 @@ def scatter_reductions(before: Assignments, machine: Machine, prove: bool) -> As
         if found is None:
             return [a]
         combine: list[Assignment] = []
-        if count := _chunks(a, found, machine):
+        picked = prod(map(a.extents.__getitem__, _picked_again(before, _update(before, a, found), False).scatter))
+        if count := _chunks(a, found, picked, machine):
             whole, (a, *combine) = a, in_chunks(a, count, temporaries, before, machine)
             found = equality(a, found.index, before.values)
             assert found is not None, "chunks keep what a term is compared with"
@@ -42,10 +43,7 @@ def scatter_reductions(before: Assignments, machine: Machine, prove: bool) -> As
                 _verify_chunks(before, whole, (a, *combine), temporaries)
         if prove:
             verify_equality(before, a, found)
-        start = []
-        if a.start is not None:
-            start = [replace(a, operator="=", value=a.start, bounds=a.results, reduction=(), start=None, constraints=())]
-        return [*start, _picked_again(before, _update(before, a, found), prove), *combine]
+        return [*_start(before, a, found), _picked_again(before, _update(before, a, found), prove), *combine]
 
     return rewrite(before, visit)
 
@@ -59,11 +57,29 @@ def _picked(before: Assignments, a: Assignment, temporaries: Temporaries) -> Equ
         return None
     for index in (name for name, lower, upper in a.results if upper - lower >= LEAST):
         found = equality(a, index, before.values)
-        if found is None or not (a.start == identity(a.operator, dtype) or leaves_any(found.identity, a.operator)):
+        if found is None or a.start not in (None, identity(a.operator, dtype)) and not leaves_any(found.identity, a.operator):
             continue
         if not found.reordered or reads_inside(before, _update(before, a, found)):
             return found
     return None
+
+
+def _start(before: Assignments, a: Assignment, e: Equality) -> list[Assignment]:
+    """What results start from, before terms are added: adding 0.0 makes 0.0 of a -0.0, for all terms that are not picked at once."""
+    whole = replace(a, bounds=a.results, reduction=(), start=None, constraints=())
+    if a.start is not None:
+        return [replace(whole, operator="=", value=a.start)]
+    if leaves_any(e.identity, a.operator) or _is_summed(before, a):
+        return []
+    return [replace(whole, value=e.identity)]
+
+
+def _is_summed(before: Assignments, a: Assignment) -> bool:
+    """Whether what a result holds is a sum that started from 0.0, which is never -0.0."""
+    writes = [one for one in before.assignments if one.tensor == a.tensor]
+    zero = identity("+=", a.value.dtype)
+    starts = [one.start for one in writes[: writes.index(a)]]
+    return bool(starts) and starts[0] == zero and set(starts) <= {None, zero} and all(one.operator == "+=" for one in writes)
 
 
 def _verify_chunks(before: Assignments, a: Assignment, parts: tuple[Assignment, ...], temporaries: Temporaries) -> None:
@@ -72,13 +88,12 @@ def _verify_chunks(before: Assignments, a: Assignment, parts: tuple[Assignment, 
     verify_assignments("chunk_reductions", whole, whole.with_parts([parts], temporaries))
 
 
-def _chunks(a: Assignment, e: Equality, machine: Machine) -> int:
-    """In how many chunks of terms results are summed: 0, all terms, but where the results give threads little to share, or these would
-    share the rows that come from memory, and there are terms enough for partial results."""
+def _chunks(a: Assignment, e: Equality, picked: int, machine: Machine) -> int:
+    """In how many chunks of terms results are summed, of which data pick one of ``picked``: 0, all terms, but where the results give threads
+    little to share, or these would share the rows that come from memory, and there are terms enough for partial results."""
     compared = {e.index, *names(_at(a, e))}
     row = prod(upper - lower for name, lower, upper in a.results if name not in compared)
     outer = prod(upper - lower for name, lower, upper in a.results if name in compared and name != e.index)
-    picked = a.extents[e.index]
     terms, longest = prod(upper - lower for _, lower, upper in a.terms), max(upper - lower for _, lower, upper in a.terms)
     element, cache = DTYPES[a.value.dtype].bytes, machine.cache_bytes
     streamed = terms * row * element > cache and picked * outer * row * element <= cache // 2
