@@ -6,7 +6,9 @@
    with another coefficient ``c``, which gives ``v = R / c`` and the guard ``R % c == 0``; for any, quotients first, then the index with
    the most values, or left indices before reduction indices. Other equations are multiplied by ``c`` first: no fraction appears.
 3. A digit is ``t in 0:m`` with coefficient 1 where ``m`` divides every other coefficient: ``t = R % m``, and ``R / m`` is left.
-4. What remains of an equation without indices is a guard, and so are the bounds of every index that was solved for.
+4. A residue is ``v in 0:m`` with coefficient 1 beside a quotient with coefficient ``m``, both in no other equation: ``v = R % m``, where
+   ``R`` may have more indices, which stay. ``(i - j) % m == x`` is ``i == (j + x) % m``.
+5. What remains of an equation without indices is a guard, and so are the bounds of every index that was solved for.
 """
 from __future__ import annotations
 
@@ -100,7 +102,7 @@ class _System:
         if form is None:
             raise NotSolved
         for name, coefficient in form[0].items():
-            interval = self.unknown.get(name)
+            interval = self.unknown.get(name) or self.hulls.get(name)
             if coefficient != 1 or interval is None or interval[0] != 0:
                 continue
             limit, rest = interval[1], numerator - polynomial.atom(index(name))
@@ -148,9 +150,40 @@ class _System:
     # ------------------------------------------------------------ elimination
 
     def solve(self) -> None:
+        self._use_divisions()
         while (step := self._cheapest()) is not None:
-            _, position, name, coefficient, is_digit = step
-            (self._take_digit if is_digit else self._eliminate)(position, name, coefficient)
+            cost, position, name, coefficient, is_digit = step
+            residue = self._residue() if cost[0] > 1 else None
+            if residue is not None:
+                self._take_residue(*residue)
+            else:
+                (self._take_digit if is_digit else self._eliminate)(position, name, coefficient)
+
+    def _use_divisions(self) -> None:
+        """Replace ``A - c*q`` by ``t`` in the other equations, for each division of ``A``."""
+        for division in self.divisions:
+            for name in names_in(division):
+                factor = _coefficient_of(division, name)
+                if self.unknown.get(name, 0) is not None or factor == 0:
+                    continue  # no quotient
+                for place, other in enumerate(self.equations):
+                    own = _coefficient_of(other, name)
+                    if own != 0 and other != division and divides(factor, own):
+                        self.equations[place] = other - divide(own, factor) * division
+
+    def _residue(self) -> tuple[int, str, str] | None:
+        """An equation, the index that is a residue in it, and the quotient beside that."""
+        for position, equation in enumerate(self.equations):
+            coefficients = self._coefficients(equation)
+            others = [other for place, other in enumerate(self.equations) if place != position]
+            own = [name for name in coefficients if all(_coefficient_of(other, name) == 0 for other in others)]
+            for quotient in (name for name in own if self.unknown[name] is None and name not in self.hulls):
+                modulus = coefficients[quotient]
+                for name in sorted(own, key=lambda name: (-(self._extent(name) or 0), name not in self.left)):
+                    interval = self.unknown[name]
+                    if coefficients[name] in (1, -1) and interval is not None and interval[0] == 0 and interval[1] in (modulus, -modulus):
+                        return position, name, quotient
+        return None
 
     def _cheapest(self) -> tuple[tuple[int, ...], int, str, Value, bool] | None:
         """The cost of the next step, its equation, its index and that one's coefficient, whether it takes a digit."""
@@ -164,14 +197,15 @@ class _System:
                 kind = (0 if unit else 2) if alone else 1 if digit else 3
                 # what stays is summed over: the short ones, where that is known
                 size = 0 if None in extents.values() else -(extents[name] or 0)
-                cost = (kind, self.unknown[name] is not None, size, name not in self.left, not unit, position)
+                ranged = self.unknown[name] is not None or name in self.hulls
+                cost = (kind, ranged, size, name not in self.left, not unit, position)
                 if best is None or cost < best[0]:
                     best = cost, position, name, coefficient, digit
         return best
 
     def _extent(self, name: str) -> int | None:
         """The number of values of an index, where that is one."""
-        interval = self.unknown[name]
+        interval = self.unknown[name] or self.hulls.get(name)
         extent = None if interval is None else interval[1] - interval[0]
         return extent if isinstance(extent, int) else None
 
@@ -206,6 +240,18 @@ class _System:
         right = others + polynomial.atom(index(name)) - equation  # name + others == right
         self.equations[position] = divide(others, base) - divide(right, base)
         self._define(name, right - divide(right, base) * base)
+
+    def _take_residue(self, position: int, name: str, quotient: str) -> None:
+        equation = self.equations.pop(position)
+        equation = equation if _coefficient_of(equation, name) == 1 else -equation
+        factor = _coefficient_of(equation, quotient)
+        rest = polynomial.atom(index(name)) + factor * polynomial.atom(index(quotient)) - equation  # name + factor * quotient == rest
+        interval = self.unknown.pop(name)
+        assert interval is not None  # a residue has a range
+        del self.unknown[quotient]
+        whole = divide(rest, interval[1])
+        self._set(name, rest - whole * interval[1])
+        self._set(quotient, whole if factor == interval[1] else -whole)
 
     def _eliminate(self, position: int, name: str, coefficient: Value) -> None:
         equation = self.equations.pop(position)

@@ -125,11 +125,12 @@ def _gather(subscript: Expr, position: int) -> Binary:
     """The guard that a subscript which reads a tensor is the dimension, ``L(b) == x + t + 1`` for ``L(b) - 1 - t``: int64 wraps alike."""
     element: Value = polynomial.atom(index(dimension_name(position)))
     while isinstance(subscript, Binary) and subscript.op in "+-" and subscript.dtype == "int64":
+        sign = 1 if subscript.op == "+" else -1
         left, right = polynomial.integer(subscript.left), polynomial.integer(subscript.right)
         if right is not None:
-            subscript, element = subscript.left, element - right if subscript.op == "+" else element + right
+            subscript, element = subscript.left, element - right * sign
         elif left is not None:
-            subscript, element = subscript.right, element - left if subscript.op == "+" else left - element
+            subscript, element = subscript.right, (element - left) * sign
         else:
             break
     return compare("==", _element(subscript), polynomial.expression(element))

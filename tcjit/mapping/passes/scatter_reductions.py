@@ -89,8 +89,8 @@ def _verify_chunks(before: Assignments, a: Assignment, parts: tuple[Assignment, 
 
 
 def _chunks(a: Assignment, e: Equality, picked: int, machine: Machine) -> int:
-    """In how many chunks of terms results are summed, of which data pick one of ``picked``: 0, all terms, but where the results give threads
-    little to share, or these would share the rows that come from memory, and there are terms enough for partial results."""
+    """In how many chunks of terms results are summed, of which data pick one of ``picked``: 0, all terms, but where the results give
+    threads little to share, or these would share the rows that come from memory, and there are terms enough for partial results."""
     compared = {e.index, *names(_at(a, e))}
     row = prod(upper - lower for name, lower, upper in a.results if name not in compared)
     outer = prod(upper - lower for name, lower, upper in a.results if name in compared and name != e.index)
