@@ -61,7 +61,7 @@ def turned(statement: str, head: str = HEAD) -> tuple[Def, Read, Inverse]:
         ("Y(h) +=! (h+k >= 1 && h+k-1 < N) ? X(h+k-1, 0) : 0.0 where h in 0:N, k in 0:3", "h=x0' - k + 1",
          "x1' == 0; x0' - k + 1 >= 0; x0' - k + 1 < N", True),
         # digits of one index, and what stays of a residue: the other index
-        ("Y(i) = X(i/3%3, i/9) where i in 0:9*M", "i=9 * x1' + 3 * x0' + t1'", "x0' < 3", True),
+        ("Y(i) = X(i/3%3, i/9) where i in 0:9*M", "i=9 * x1' + 3 * x0' + t1'", "9 * x1' + 3 * x0' + t1' < 9 * M; x0' < 3", True),
         ("Y(i) +=! X((i+k)%N, 0) where i in 0:N, k in 0:3", "i=(x0' - k) % N", "x1' == 0", None),
         ("Y(i) = X(0, M-1-I(i)-i) where i in 0:M", "", "x0' == 0; I(i) == M - x1' - i - 1", True),
     ],
