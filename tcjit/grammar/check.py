@@ -403,16 +403,17 @@ class _Checker:
     # ------------------------------------------------------------ the end of a def
 
     def _finish(self, draft: _UntypedStatement) -> Statement:
-        """The statement with its literals resolved and its value converted to the dtype of its tensor."""
+        """The statement with its literals resolved and its value converted to the dtype of its tensor, or to the wider one of its sum."""
         statement, value = draft.statement, draft.value
         dtype = self.scope.tensors[statement.tensor].settle()
+        accumulate = accumulator(statement.operator, dtype) if statement.reduction else dtype
         if value.weak and rank(DEFAULTS[value.weak]) > rank(dtype):  # `O = 0.5` for an `int32 O`
             expr = value.expr
             converted_ = Const(converted(expr.value, dtype), dtype=dtype, where=expr.where) if isinstance(expr, Const) else None
             final = converted_ or cast(alone(value), dtype)
         else:
-            final = resolve(value, dtype)
-        accumulate = accumulator(statement.operator, dtype) if statement.reduction else dtype
+            is_wide = rank(accumulate) == 2 and not value.weak and value.expr.dtype != dtype
+            final = resolve(value, accumulate if is_wide else dtype)
         return replace(statement, value=final, accumulate=accumulate)
 
     def _refuse_many(self, statements: Sequence[Statement]) -> None:

@@ -12,13 +12,13 @@ from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.walk import rebuild
 
 
-def needs_wide(s: Statement) -> bool:
-    """Whether a reduction must run in a wider type than its tensor's.
+def needs_wide(s: Statement, dtype: str) -> bool:
+    """Whether a reduction must run in a wider type than that of its tensor, ``dtype``.
 
     Half-precision sums lose bits and bool sums have no addition; narrower integers wrap to the same bits either way.
     """
-    kind = DTYPES[s.value.dtype].kind
-    return bool(s.reduction) and s.accumulate != s.value.dtype and kind in ("float", "bool") and s.operator in ("+=", "*=")
+    kind = DTYPES[dtype].kind
+    return bool(s.reduction) and s.accumulate != dtype and kind in ("float", "bool") and s.operator in ("+=", "*=")
 
 
 def identity(operator: str, dtype: str) -> Const:

@@ -243,7 +243,8 @@ class _Replacement(Instances):
             return "the temporary is no wider one"
         if (storage.shape, storage.dynamic_extents) != (narrow.shape, narrow.dynamic_extents) or wide.subscripts != old.subscripts:
             return "the temporary has other elements"
-        if replace(wide, tensor=old.tensor, value=old.value, start=old.start) != old or wide.value != Cast(old.value, dtype=storage.dtype):
+        value = old.value if old.value.dtype == storage.dtype else Cast(old.value, dtype=storage.dtype)
+        if replace(wide, tensor=old.tensor, value=old.value, start=old.start) != old or wide.value != value:
             return "the reduction changed"
         held = Cast(Access(narrow.name, old.subscripts, dtype=narrow.dtype), dtype=storage.dtype)
         start = held if old.start is None else identity(old.operator, storage.dtype)

@@ -78,3 +78,19 @@ def test_an_index_from_the_end(on: str) -> None:
 def test_half_types_round_where_they_are_stored(on: str) -> None:
     x = torch.tensor([60000.0]).half()
     assert only("def f(half(N) X) -> (Y) { Y(i) = (X(i) + X(i)) - X(i) }", target=on)(x).item() == 60000 and (x + x - x).isinf().item()
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_float_terms_of_a_half_result_are_not_rounded(target: str) -> None:
+    source = """
+    def product(bfloat16(N,D) X, float(D) W, bfloat16(N) Z) -> (bfloat16(N) Y, bfloat16(N) A) {
+        Y(n) +=! X(n,d) * W(d)
+        A(n) = Z(n)
+        A(n) += X(n,d) * W(d)
+    }"""
+    generator = torch.Generator().manual_seed(1)
+    x, z = torch.rand(7, 5000, generator=generator).bfloat16(), torch.rand(7, generator=generator).bfloat16()
+    w = torch.rand(5000, generator=generator)
+    y, a = tcjit.define(source, target=target).product(x, w, z)
+    exact = (x.double() * w.double()).sum(1)
+    assert torch.equal(y, exact.bfloat16()) and torch.equal(a, (exact + z).bfloat16())

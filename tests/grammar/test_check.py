@@ -55,7 +55,8 @@ def assert_consistent(definition: Def) -> None:
     ranks = {t.name: t for t in definition.tensors}
     scalars = {p.name: p.dtype for p in definition.params if not p.dims}
     for statement in definition.statements:
-        assert statement.value.dtype == ranks[statement.tensor].dtype
+        own = ranks[statement.tensor].dtype
+        assert statement.value.dtype in (own, statement.accumulate if statement.reduction and own in ("float16", "bfloat16") else own)
         assert len(statement.subscripts) == ranks[statement.tensor].rank
         for root in (statement.value, *statement.exists, *(e for c in statement.clauses for e in (c.lower, c.upper))):
             for node in walk(root):
@@ -327,7 +328,7 @@ def test_the_type_of_a_tensor() -> None:
         Cast(Access("A", (index("i"),), dtype="int32"), dtype="float64"),
         Const(0.1, dtype="float64"),
         Const(1.0, dtype="float16"),
-        Cast(Access("A", (index("i"),), dtype="int32"), dtype="float16"),
+        Cast(Access("A", (index("i"),), dtype="int32"), dtype="float32"),  # the type of the sum
         Const(0, dtype="uint8"),
     ]
 

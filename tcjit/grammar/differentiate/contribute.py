@@ -21,9 +21,12 @@ from tcjit.grammar.differentiate.simplify import (
     integer_of,
     is_number,
     multiply,
+    read,
     reads,
     unless,
     where,
+    wide_type,
+    widened,
 )
 from tcjit.grammar.polynomial import number
 from tcjit.grammar.walk import walk, with_indices
@@ -83,9 +86,16 @@ def materialise(name: str, contributions: Sequence[Contribution], body: Body) ->
         body.zero(name)
         return
     sums.sort(key=lambda each: bool(each[0]))
+    wide = wide_type(dtype)
+    several = wide != dtype and len(sums) > 1
+    target = body.new(f"{name}_wide", wide, shape) if several else name
     for position, (kept, value) in enumerate(sums):
         operator = "=" if not kept else "+=" if position else "+=!"
-        body.add(name, left, operator, convert(value, dtype), {**ranges, **kept})
+        is_sum = bool(kept) and value.dtype == wide  # which runs in the wide type by itself
+        value = widened(value, wide) if several else value if is_sum else widened(value, dtype)
+        body.add(target, left, operator, value, {**ranges, **kept})
+    if several:
+        body.add(name, left, "=", convert(read(target, left, wide), dtype), ranges)
 
 
 def _join(sums: list[_Sum], other: _Sum) -> None:

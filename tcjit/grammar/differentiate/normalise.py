@@ -158,7 +158,9 @@ class _Normaliser:
             else:
                 left += (self.names.index("target", {*ranges, *left}),)
                 targets[left[-1]] = with_tensors(subscript, self.current)
-        value = convert(with_tensors(statement.value, self.current), dtype)
+        value = with_tensors(statement.value, self.current)
+        is_wide = bool(statement.reduction) and value.dtype == statement.accumulate != dtype
+        value = value if is_wide else convert(value, dtype)
         before = self.current.get(tensor)
         if before is None and operator != "=" and not statement.initialise:
             before = self.initial[tensor] = self._new(f"{tensor}_0", dtype, shape)
@@ -192,13 +194,14 @@ class _Normaliser:
                 value = _combined(operator, old, value)
             self.current[tensor] = emit("=", chosen(value, old), plain)
             return
-        whole = statement.initialise and inside == TRUE
-        if not whole and not (operator == "+=" and not statement.initialise):
+        whole = statement.initialise and inside == TRUE and not is_wide
+        adds = operator == "+=" and not statement.initialise and not is_wide
+        if not whole and not adds:
             value = convert(value, statement.accumulate)  # a part that is combined later on is not rounded before
         value = chosen(value, identity(operator, value.dtype))
         if whole:
             self.current[tensor] = emit(operator, value, ranges, exists)
-        elif operator == "+=" and not statement.initialise:
+        elif adds:
             assert old is not None
             target = self.current[tensor] = emit("=", old, plain)
             self.updates.append(Update(target, left, "+=", False, value, ranges, exists, targets))

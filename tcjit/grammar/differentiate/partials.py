@@ -85,7 +85,7 @@ class _PartialDerivatives:
             case Access(tensor=name) | Scalar(name=name):
                 return {replace(expr, where=None): literal(1, expr.dtype)} if name in self.active else {}
             case Cast(operand=operand):
-                return {leaf: convert(value, expr.dtype) for leaf, value in self.of(operand).items()}
+                return self.of(operand)  # not rounded in between
             case Unary(operand=operand):
                 return {leaf: negate(value) for leaf, value in self.of(operand).items()}
             case Select():

@@ -289,6 +289,15 @@ def convert(expr: Expr, dtype: str) -> Expr:
     return Cast(expr, dtype=dtype)
 
 
+def widened(expr: Expr, dtype: str) -> Expr:
+    """``expr`` as ``dtype``: computed in that where it is a float of fewer bits, without rounding to its own."""
+    if not is_float(expr.dtype):
+        return expr  # a condition
+    if DTYPES[expr.dtype].bits < DTYPES[dtype].bits and isinstance(expr, (Binary, Unary, Call, Select)):
+        return replace(rebuild(expr, lambda part: widened(part, dtype)), dtype=dtype)
+    return convert(expr, dtype)
+
+
 def with_tensors(expr: Expr, names: Mapping[str, str]) -> Expr:
     """``expr`` with other names for tensors."""
     expr = rebuild(expr, lambda part: with_tensors(part, names))

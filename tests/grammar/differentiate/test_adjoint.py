@@ -207,8 +207,17 @@ def test_a_result_that_comes_in() -> None:
 def test_halves() -> None:
     """Cotangents of temporaries are float32, gradients of the parameter's type."""
     made = adjoint("def f(half(N) X) -> (Y) { T(i) = sin(X(i)) Y(i) = T(i) * T(i) }")
-    assert lines(made) == ["T(i) = sin(X(i))", "d_T(i) = float32(2.0 * d_Y(i) * T(i))", "d_X(i) = float16(d_T(i) * cos(X(i)))"]
+    assert lines(made) == ["T(i) = sin(X(i))", "d_T(i) = 2.0 * float32(d_Y(i)) * float32(T(i))", "d_X(i) = float16(d_T(i) * cos(X(i)))"]
     assert made.definition.tensor("d_X").dtype == "float16"
+
+
+def test_sums_of_halves() -> None:
+    """Their terms are not rounded, nor are sums of several contributions in between."""
+    text = "def f(half(N,K) X, half(N,K) W) -> (Y) { T(n,m) +=! X(n,k) * W(m,k) U(n,m) +=! X(n,k) * X(m,k) Y(n,m) = exp(T(n,m)) * U(n,m) }"
+    made = lines(adjoint(text, ["W"]))
+    assert made[-1] == "d_W(m, k) +=! d_T(n, m) * X(n, k)"
+    made = lines(adjoint(text, ["X"]))
+    assert [line.split(" ")[0] for line in made[-4:]] == ["d_X_wide(i0,"] * 3 + ["d_X(i0,"] and made[-1].endswith("= float16(d_X_wide(i0, k))")
 
 
 def test_integers_are_forward_only() -> None:
