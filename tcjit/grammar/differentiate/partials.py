@@ -14,7 +14,6 @@ from tcjit.grammar.differentiate.simplify import (
     call,
     conjunction,
     conjuncts,
-    convert,
     divide,
     either,
     is_float,
