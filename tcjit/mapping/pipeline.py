@@ -146,7 +146,7 @@ def build_scop(
         return steps.run(function.__name__, function, before, *args, show=Assignments.show, check=check)
 
     assignments = step(extract, program, layouts)
-    assignments = step(eliminate_indices, assignments, prove != "none")
+    assignments = step(eliminate_indices, assignments, prove != "none", nests)
     assignments = proved(widen, assignments)
     assignments = proved(reduce_strength, assignments) if isinstance(target, Machine) else assignments
     assignments = proved(factor_contractions, assignments)

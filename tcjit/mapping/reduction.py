@@ -9,7 +9,7 @@ from functools import reduce
 from tcjit.grammar.affine import condition
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Scalar, Select, Statement, Unary
 from tcjit.grammar.dtypes import DTYPES, holds
-from tcjit.grammar.walk import rebuild
+from tcjit.grammar.walk import rebuild, wide_factors
 
 
 def needs_wide(s: Statement, dtype: str) -> bool:
@@ -80,6 +80,21 @@ def guarded_term(value: Expr, operator: str, values: Mapping[str, int]) -> tuple
         else:
             break
     return conditions, value
+
+
+def guarded_factors(value: Expr) -> tuple[list[Expr], list[Expr]]:
+    """The conditions without which a term of a sum is 0, in their order, and the factors of its value where they hold, with its sign."""
+    conditions: list[Expr] = []
+    negative = False
+    while True:
+        if isinstance(value, Select) and is_identity(value.other, "+="):
+            conditions += conjuncts(value.condition)
+            value = value.then
+        elif isinstance(value, Unary) and value.op == "-" and DTYPES[value.dtype].kind == "float":
+            negative, value = not negative, value.operand
+        else:
+            first, *others = wide_factors(value)
+            return conditions, [Unary("-", first, dtype=first.dtype) if negative else first, *others]
 
 
 def casts_inside(value: Expr) -> Expr:

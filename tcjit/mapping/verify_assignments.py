@@ -22,10 +22,11 @@ from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.polynomial import names, number
-from tcjit.grammar.walk import rebuild, wide_factors, with_accesses, with_index, with_indices, with_names
+from tcjit.grammar.walk import rebuild, with_accesses, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
+from tcjit.mapping.equality import reads_inside
 from tcjit.mapping.instances import Instances, is_given_again, results_of, same_element
-from tcjit.mapping.reduction import combined, identity, with_signs_as_factors
+from tcjit.mapping.reduction import combined, guarded_factors, identity, with_signs_as_factors
 from tcjit.mapping.verify_overlapped import OverlappedTiles
 from tcjit.mapping.verify_powers import wrong_powers
 from tcjit.mapping.verify_residues import wrong_classes
@@ -386,7 +387,10 @@ class _Replacement(Instances):
         def expand(a: Assignment, value: Expr) -> set[str]:
             """The indices that the product of an assignment moves with."""
             moves: set[str] = set()
-            for factor in wide_factors(value):
+            conditions, factors = guarded_factors(value)
+            multiplied.extend(conditions)
+            moves.update(name for condition in conditions for name in names(condition))
+            for factor in factors:
                 definition = definitions.get(factor.tensor) if isinstance(factor, Access) else None
                 if definition is None:
                     multiplied.append(factor)
@@ -402,7 +406,10 @@ class _Replacement(Instances):
         left = expand(last, value)
         if not left <= set(results_of(old).dims) or sorted(summed) != sorted(old.reduction):
             return "a term is not summed once, around all that moves with it"
-        return "" if Counter(multiplied) == Counter(wide_factors(product)) else "the factors are others"
+        conditions, factors = guarded_factors(product)
+        if conditions and not all(reads_inside(self.programs[1], a) for a in new):
+            return "a condition no longer protects a read"
+        return "" if Counter(multiplied) == Counter([*conditions, *factors]) else "the factors are others"
 
     def stored(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """The same, of what does not depend on results: these may change while it is read."""

@@ -23,7 +23,7 @@ def before(text: str) -> Assignments:
 
 
 def eliminated(text: str) -> list[str]:
-    return [a.show() for a in eliminate_indices(before(text), True).assignments]
+    return [a.show() for a in eliminate_indices(before(text), True, False).assignments]
 
 
 GUARD = "0 <= I(n, 0) && I(n, 0) < 9"
@@ -74,12 +74,12 @@ def test_what_is_left(text: str, result: str) -> None:
 )
 def test_what_stays(text: str) -> None:
     given = before(text)
-    assert eliminate_indices(given, True).assignments == given.assignments
+    assert eliminate_indices(given, True, False).assignments == given.assignments
 
 
 def test_empty_reductions_stay() -> None:
     given = extract(program("def f(int64(N) I, float(V) X) -> (O) { O(n) +=! (I(n) == v) ? X(v) : 0.0 }", {"I": (5,), "X": (0,)}))
-    assert eliminate_indices(given, True).assignments == given.assignments
+    assert eliminate_indices(given, True, False).assignments == given.assignments
 
 
 @pytest.mark.parametrize("target", [AVX512, SM_90], ids=["cpu", "gpu"])
@@ -88,3 +88,10 @@ def test_for_every_target(target: object, options: Options) -> None:
     text = "def f(int64(N) I, bfloat16(V,D) X) -> (O) { O(n,d) +=! (I(n) == v) ? X(v,d) : 0.0 }"
     scop = build_scop(program(text, {"I": (5,), "X": (9, 4)}), options, target=target, prove="every")  # type: ignore[arg-type]
     assert [(s.operator, s.reduction, s.tensor) for s in scop.statements] == [("=", (), "O")]
+
+def test_what_picks_one_of_more_results_stays_for_a_scatter() -> None:
+    long = before("O(v) +=! (I(n,0) == v - k) ? X(n,k) : 0.0 where v in 0:V, n in 0:N, k in 0:2")
+    assert eliminate_indices(long, True, True).assignments == long.assignments
+    assert eliminate_indices(long, True, False).assignments[0].reduction == ("n",)
+    short = before("O(v) +=! (I(n,0) == v - k) ? X(n,0) : 0.0 where v in 0:2, n in 0:N, k in 0:D")
+    assert eliminate_indices(short, True, True).assignments[0].reduction == ("n",)

@@ -110,6 +110,22 @@ def test_what_stays_as_it_is(text: str, shapes: dict[str, tuple[int, ...]]) -> N
     assert factor_contractions(start).assignments == start.assignments
 
 
+def test_a_condition_is_a_factor() -> None:
+    text = "def f(float(T,T) G, float(T,P) X, float(T) L) -> (O) { O(t,p) +=! (s <= t) ? G(t,s) * exp(L(t) - L(s)) * X(s,p) : 0.0 }"
+    assert factored(text, {"G": (50, 50), "X": (50, 60), "L": (50,)}) == [
+        "O_factor(t, s) = s <= t ? G(t, s) * exp(L(t) - L(s)) : 0.0 where t in 0:50, s in 0:50",
+        "O(t, p) += O_factor(t, s) * X(s, p) from 0.0 where t in 0:50, p in 0:60, s in 0:50",
+    ]
+    negated = "def f(float(B,C) X, float(A,B) Y) -> (O) { O(a) +=! (b < a) ? -(X(b,c) * Y(a,b)) : 0.0 }"
+    assert factored(negated, {"X": (20, 300), "Y": (500, 20)}) == [
+        "O_factor(b) += -X(b, c) from 0.0 where b in 0:20, c in 0:300",
+        "O(a) += b < a ? Y(a, b) * O_factor(b) : 0.0 from 0.0 where a in 0:500, b in 0:20",
+    ]
+    protected = "def f(float(B,C) X, float(A,B) Y) -> (O) { O(a) +=! (b >= 5) ? X(b-5,c) * Y(a,b) : 0.0 where b in 0:20 }"
+    start = before(protected, {"X": (15, 300), "Y": (500, 20)})
+    assert factor_contractions(start).assignments == start.assignments
+
+
 def test_results_are_added_to_what_an_element_holds() -> None:
     x, y, z = torch.randn(50, 60), torch.randn(70), torch.randn(50, 70)
     text = "O(n) = 1.0 where n in 0:N  O(n) += X(n,j) * Y(k) * Z(n,k) where n in 3:N"

@@ -29,7 +29,7 @@ from tcjit.grammar.differentiate.simplify import (
     widened,
 )
 from tcjit.grammar.polynomial import number
-from tcjit.grammar.walk import walk, with_indices
+from tcjit.grammar.walk import walk, wide_factors, with_indices
 
 Bounds = Mapping[str, tuple[Expr, Expr]]
 _Sum = tuple[dict[str, tuple[Expr, Expr]], Expr]  # the indices that are summed over, and the terms
@@ -159,18 +159,13 @@ def _may_join(one: _Sum, other: _Sum) -> bool:
     same = {name: tuple(map(integer_of, ends)) for name, ends in one[0].items()} == {
         name: tuple(map(integer_of, ends)) for name, ends in other[0].items()
     }
-    gathers = _gathers(one[1]), _gathers(other[1])
-    if not same or gathers[0] != gathers[1]:
-        return same and not one[0]
-    return not one[0] or bool(gathers[0]) or not (_is_product(one[1]) or _is_product(other[1]))
-
-
-def _gathers(value: Expr) -> set[Expr]:
-    """The conditions on data under which a sum has a term: sums under the same ones take a step for each term together."""
-    return {part for part in conjuncts(value.condition) if reads(part)} if isinstance(value, Select) else set()
+    gathers = [value.condition for _, value in (one, other) if isinstance(value, Select) and reads(value.condition)]
+    if not same or not one[0] or not gathers:
+        return same and not (one[0] and (_is_product(one[1]) or _is_product(other[1])))
+    return len(gathers) == 2 and gathers[0] == gathers[1]  # sums over the terms that data pick take a step for each term together
 
 
 def _is_product(expr: Expr) -> bool:
     if isinstance(expr, Select):
         return _is_product(expr.then)
-    return isinstance(expr, Binary) and expr.op == "*" and bool(reads(expr.left)) and bool(reads(expr.right))
+    return isinstance(expr, Binary) and expr.op == "*" and sum(bool(reads(factor)) for factor in wide_factors(expr)) > 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcjit.grammar.ast import Binary, Const, Select
+from tcjit.grammar.ast import Binary, Const, Index, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import with_index
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
@@ -16,8 +16,11 @@ from tcjit.mapping.equality import Equality, equality, reads_inside, verify_equa
 from tcjit.mapping.reduction import identity
 
 
-def eliminate_indices(before: Assignments, prove: bool) -> Assignments:
-    """The program without the reduction indices that equalities with data determine, which are proved where ``prove`` says so."""
+def eliminate_indices(before: Assignments, prove: bool, scatters: bool) -> Assignments:
+    """The program without the reduction indices that equalities with data determine, which are proved where ``prove`` says so.
+
+    Where the target ``scatters``, an index stays where the data that determine it pick one of more results instead.
+    """
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         dtype = temporaries.tensors[a.tensor].dtype
@@ -30,12 +33,23 @@ def eliminate_indices(before: Assignments, prove: bool) -> Assignments:
             found = equality(left, index, before.values)
             if found is None or found.reordered and not reads_inside(before, _without(left, found)):
                 continue
+            if scatters and _picks_more(before, left, found):
+                continue
             if prove:
                 verify_equality(before, left, found)
             left = _without(left, found)
         return [left if left is a or left.reduction else _assigned(left)]
 
     return rewrite(before, visit)
+
+
+def _picks_more(before: Assignments, a: Assignment, e: Equality) -> bool:
+    """Whether the data that determine an index pick a result of each term, of more than the index has values."""
+    if not all(isinstance(subscript, Index) for subscript in a.subscripts):
+        return False
+    longer = (name for name, lower, upper in a.results if upper - lower > a.extents[e.index])
+    picks = (equality(a, name, before.values) for name in longer)
+    return any(pick is not None and pick.data == e.data and not pick.reordered for pick in picks)
 
 
 def _without(a: Assignment, e: Equality) -> Assignment:

@@ -1,8 +1,9 @@
 """Factor contractions: a sum of products of several tensors is computed pairwise through temporaries, where that takes fewer operations.
 
 ``O(a) +=! X(b,c) * Y(a,b,d) * Z(d,b)`` needs no sum over ``c`` for each ``a``: by the distributive law ``c`` is summed first, and what
-divides all terms divides their sum. The order is the one with the fewest operations. After Lam, Sadayappan and Wenger, On Optimizing a
-Class of Multi-Dimensional Loops with Reductions for Parallel Execution (1997); ``torch.einsum`` does the same.
+divides all terms divides their sum. A condition without which a term is 0 is a factor that is 0 or 1. The order is the one with the
+fewest operations. After Lam, Sadayappan and Wenger, On Optimizing a Class of Multi-Dimensional Loops with Reductions for Parallel
+Execution (1997); ``torch.einsum`` does the same.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from math import prod
 
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.arithmetic import plus
-from tcjit.grammar.ast import Access, Binary, Expr, Index
+from tcjit.grammar.ast import Access, Binary, Expr, Index, Select
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import wide_factors
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
-from tcjit.mapping.reduction import identity
+from tcjit.mapping.equality import reads_inside
+from tcjit.mapping.operations import may_fail
+from tcjit.mapping.reduction import conjunction, guarded_factors, identity
 
 TYPES = ("float32", "float64", "int32", "int64")  # in which sums run; halves are widened first
 MOST_FACTORS = 6  # orders grow with their factorial
@@ -66,11 +68,21 @@ def factor_contractions(before: Assignments) -> Assignments:
         if temporaries.tensors[a.tensor].dtype != a.value.dtype or a.tensor in a.inputs:
             return [a]
         contraction = _Contraction(a)
+        if contraction.conditions and any(map(may_fail, contraction.factors)):
+            return [a]  # conditions protect what may fail
         operations, every = contraction.at_once(contraction.all), contraction.all
         if not 1 < len(every) <= MOST_FACTORS or not contraction.dims(every) >= set(a.reduction) or operations < WORTH_FACTORING:
             return [a]
         order = contraction.order(every)
-        return contraction.assignments(order, temporaries) if order.operations * GAIN <= operations else [a]
+        if order.operations * GAIN > operations:
+            return [a]
+        added, known = list(temporaries.added), dict(temporaries.tensors)
+        made = contraction.assignments(order, temporaries)
+        within = replace(before, temporaries=tuple(temporaries.added))
+        if contraction.conditions and not all(reads_inside(within, one) for one in made):  # where a condition had protected a read
+            temporaries.added[:], temporaries.tensors = added, known
+            return [a]
+        return made
 
     return rewrite(before, visit)
 
@@ -91,7 +103,8 @@ class _Contraction:
 
     def __init__(self, a: Assignment) -> None:
         self.a = a
-        self.factors = tuple(wide_factors(a.value))
+        self.conditions, factors = guarded_factors(a.value)
+        self.factors = (*self.conditions, *factors)
         self.all = frozenset(range(len(self.factors)))
         self.moves = tuple(frozenset(names(factor)) & set(a.dims) for factor in self.factors)
 
@@ -109,7 +122,11 @@ class _Contraction:
 
     def at_once(self, factors: Factors) -> int:
         """Multiply-adds of the sum of a product of so many factors."""
-        return max(1, len(factors) - 1) * self.volume(self.dims(factors))
+        return max(1, len(self.multiplied(factors)) - 1) * self.volume(self.dims(factors))
+
+    def multiplied(self, factors: Factors) -> list[int]:
+        """Those that are no conditions, in their order."""
+        return [number for number in sorted(factors) if number >= len(self.conditions)]
 
     def traffic(self, factors: Factors) -> int:
         """Operations that the temporary of a product is worth; none for the results and for what is read from a tensor."""
@@ -134,12 +151,19 @@ class _Contraction:
         first, *others = sorted(factors)
         for chosen in range(2 ** len(others) - 1):
             left = frozenset([first, *(number for bit, number in enumerate(others) if chosen >> bit & 1)])
+            if any(len(part) > 1 and not self.multiplied(part) for part in (left, factors - left)):
+                continue  # conditions alone are no tensor
             parts = self.order(left), self.order(factors - left)
             together = self.kept(left) | self.kept(factors - left)
-            operations = sum(part.operations for part in parts) + self.volume(together) + self.traffic(factors)
+            own = (part.operations - self.traffic(part.factors) * self.is_inline(part, together) for part in parts)
+            operations = sum(own) + self.volume(together) + self.traffic(factors)
             if operations < best.operations:
                 best = _Order(operations, factors, parts)
         return best
+
+    def is_inline(self, part: _Order, together: frozenset[str]) -> bool:
+        """Whether a part is a product alone, which the step that multiplies it, over ``together``, needs once."""
+        return len(part.factors) > 1 and self.kept(part.factors) == self.dims(part.factors) == together
 
     def summed(self, order: _Order) -> frozenset[str]:
         """The terms that the last step of an order sums over."""
@@ -160,14 +184,24 @@ class _Contraction:
 
     def product(self, order: _Order, made: list[Assignment], temporaries: Temporaries) -> Expr:
         """The product that the last step of an order sums."""
-        if order.parts:
-            values = [self.read(part, made, temporaries) for part in order.parts]
-        else:
-            values = [self.factors[number] for number in sorted(order.factors)]
-        value = values[0]
-        for factor in values[1:]:
+        values = self.multiplicands(order, made, temporaries)
+        conditions = [value for value in values if value.dtype == "bool"]
+        value, *others = (value for value in values if value.dtype != "bool")
+        for factor in others:
             value = Binary("*", value, factor, dtype=factor.dtype)
-        return value
+        return Select(conjunction(conditions), value, identity("+=", value.dtype), dtype=value.dtype) if conditions else value
+
+    def multiplicands(self, order: _Order, made: list[Assignment], temporaries: Temporaries) -> list[Expr]:
+        """The factors and conditions of the product that the last step of an order sums."""
+        if not order.parts:
+            return [self.factors[number] for number in sorted(order.factors)]
+        together = frozenset().union(*(self.kept(part.factors) for part in order.parts))
+        inline = [self.is_inline(part, together) for part in order.parts]
+        return [
+            value
+            for part, is_inline in zip(order.parts, inline, strict=True)
+            for value in (self.multiplicands(part, made, temporaries) if is_inline else [self.read(part, made, temporaries)])
+        ]
 
     def read(self, order: _Order, made: list[Assignment], temporaries: Temporaries) -> Expr:
         """A factor, or what is read of the temporary that holds a product."""

@@ -217,7 +217,8 @@ def test_sums_of_halves() -> None:
     made = lines(adjoint(text, ["W"]))
     assert made[-1] == "d_W(m, k) +=! d_T(n, m) * X(n, k)"
     made = lines(adjoint(text, ["X"]))
-    assert [line.split(" ")[0] for line in made[-4:]] == ["d_X_wide(i0,"] * 3 + ["d_X(i0,"] and made[-1].endswith("= float16(d_X_wide(i0, k))")
+    assert [line.split("(")[0] for line in made if "d_X" in line] == ["d_X_wide"] * 3 + ["d_X"]
+    assert made[-1] == "d_X(i0, k) = float16(d_X_wide(i0, k))"
 
 
 def test_integers_are_forward_only() -> None:
