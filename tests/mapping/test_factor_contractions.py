@@ -121,9 +121,10 @@ def test_a_condition_is_a_factor() -> None:
         "O_factor(b) += -X(b, c) from 0.0 where b in 0:20, c in 0:300",
         "O(a) += b < a ? Y(a, b) * O_factor(b) : 0.0 from 0.0 where a in 0:500, b in 0:20",
     ]
-    protected = "def f(float(B,C) X, float(A,B) Y) -> (O) { O(a) +=! (b >= 5) ? X(b-5,c) * Y(a,b) : 0.0 where b in 0:20 }"
-    start = before(protected, {"X": (15, 300), "Y": (500, 20)})
-    assert factor_contractions(start).assignments == start.assignments
+    protected = "def f(float(E,C) X, float(A,B) Y) -> (O) { O(a) +=! (b >= 5) ? X(b-5,c) * Y(a,b) : 0.0 }"
+    assert factored(protected, {"X": (15, 300), "Y": (500, 20)})[0].startswith("O_factor(b - 5) += b >= 5 ? X(b - 5, c) : 0.0 from 0.0")
+    outside = before(protected.replace("b >= 5", "a + b < 10").replace("b-5", "b"), {"X": (10, 300), "Y": (500, 20)})
+    assert factor_contractions(outside).assignments == outside.assignments  # the condition protects the rows of X
 
 
 def test_results_are_added_to_what_an_element_holds() -> None:
