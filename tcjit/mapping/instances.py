@@ -9,9 +9,10 @@ from functools import partial
 import islpy as isl
 
 from tcjit.grammar.affine import affine, condition, isl_name
-from tcjit.grammar.ast import Access, Cast, Const, Expr, Index, Select
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select, Size, Unary
 from tcjit.grammar.walk import children, same_node, walk
 from tcjit.mapping.assignment import Assignment, Assignments, to_scop, to_statement
+from tcjit.mapping.equality import exact
 from tcjit.mapping.isl import images, points
 from tcjit.mapping.nest.restrict import is_chosen
 
@@ -70,10 +71,20 @@ class Instances:
         """Whether isl knows two indices, or two conditions, to be the same at some instances."""
         if old.dtype == new.dtype == "int64" and None not in (texts := (affine(old, self.values), affine(new, self.values))):
             return self.empty(instances, a, f"{texts[0]} != {texts[1]}")
+        if old.dtype == new.dtype == "int32" and _wraps_alike(old) and _wraps_alike(new):
+            texts = affine(exact(old), self.values), affine(exact(new), self.values)
+            return None not in texts and self.empty(instances, a, f"{texts[0]} != {texts[1]}")
         if old.dtype == new.dtype == "bool" and None not in (facts := (condition(old, self.values), condition(new, self.values))):
             apart = f"(({facts[0]}) and not ({facts[1]})) or (({facts[1]}) and not ({facts[0]}))"
             return self.empty(instances, a, apart)
         return False
+
+
+def _wraps_alike(value: Expr) -> bool:
+    """Whether an integer of 32 bits is that of the same arithmetic without wrapping, modulo 2**32."""
+    if isinstance(value, Binary) and value.op not in ("+", "-", "*") or not isinstance(value, (Binary, Unary, Cast, Index, Const, Size)):
+        return False
+    return value.dtype in ("int32", "int64") and all(map(_wraps_alike, children(value)))
 
 
 def results_of(a: Assignment) -> Assignment:

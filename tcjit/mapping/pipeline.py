@@ -65,6 +65,7 @@ from tcjit.mapping.passes.split_residues import split_residues
 from tcjit.mapping.passes.strip_mine_copies import strip_mine_copies
 from tcjit.mapping.passes.substitute_forward import substitute_forward
 from tcjit.mapping.passes.synchronise import synchronise
+from tcjit.mapping.passes.tabulate import tabulate
 from tcjit.mapping.passes.tile import tile
 from tcjit.mapping.passes.tile_reductions import tile_reductions
 from tcjit.mapping.passes.transpose_operands import transpose_operands
@@ -150,6 +151,7 @@ def build_scop(
     assignments = proved(widen, assignments)
     assignments = proved(reduce_strength, assignments) if isinstance(target, Machine) else assignments
     assignments = proved(factor_contractions, assignments)
+    assignments = proved(tabulate, assignments) if isinstance(target, Machine) else assignments
     tensor_cores = pack and isinstance(target, Device) and "mma" in target.capabilities
     assignments = proved(hoist_invariants, assignments, isinstance(target, Machine), tensor_cores)
     assignments = proved(number_values, assignments) if isinstance(target, Machine) else assignments

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import product
 from math import prod
 
@@ -71,6 +71,7 @@ class _Replacement(Instances):
             "split_sums": self.parted,
             "split_initialisation": self.initialised,
             "factor_contractions": self.factored,
+            "tabulate": self.tabulated,
             "hoist_invariants": self.stored,
             "number_values": self.numbered,
             "substitute_forward": self.substituted,
@@ -410,6 +411,28 @@ class _Replacement(Instances):
         if conditions and not all(reads_inside(self.programs[1], a) for a in new):
             return "a condition no longer protects a read"
         return "" if Counter(multiplied) == Counter([*conditions, *factors]) else "the factors are others"
+
+    def tabulated(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """Tables of functions of indices alone, read at subscripts for which they are what was computed."""
+        *tables, update = new
+        made = {table.tensor: table for table in tables}
+        for table in tables:
+            storage, places = self.after[table.tensor], tuple(index(name) for name in table.dims)
+            whole = table.subscripts == places and table.bounds == tuple((name, 0, end) for name, end in zip(table.dims, storage.shape))
+            plain = table.operator == "=" and storage.role == "temporary" and storage.dtype == table.value.dtype and not table.constraints
+            if table.tensor in self.before or table.inputs or not (whole and plain) or set(table.dims) & set(old.dims):
+                return "a table is no function of its indices"
+
+        def computed(access: Access) -> Expr:
+            if access.tensor not in made:
+                return access
+            places = zip(made[access.tensor].dims, access.subscripts, strict=True)
+            return reduce(lambda value, place: with_index(value, *place), places, made[access.tensor].value)
+
+        if replace(update, value=old.value) != old or not reads_inside(self.programs[1], update):
+            return "the update changed"
+        same = self.agree(old.value, with_accesses(update.value, computed), self.instances(old), old)
+        return "" if same else "a table has another value"
 
     def stored(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """The same, of what does not depend on results: these may change while it is read."""

@@ -1,0 +1,133 @@
+"""Tabulate functions of index differences: what an assignment computes of indices alone is computed once for each value of the linear forms
+that it depends on.
+
+``Y(t) +=! s <= t ? pow(0.9, t - s) * X(s) : 0.0`` has T * T / 2 powers, of T numbers. Their table is read at ``t - s``, as a filter is.
+This is strength reduction by tables; what depends on the indices themselves is left to `hoist_invariants`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import NamedTuple
+
+import islpy as isl
+
+from tcjit.grammar.affine import affine, condition, isl_name
+from tcjit.grammar.arithmetic import index, plus, total
+from tcjit.grammar.ast import Access, Cast, Expr, Select
+from tcjit.grammar.polynomial import INTEGERS, names
+from tcjit.grammar.walk import children, rebuild, replaced, walk
+from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+from tcjit.mapping.isl import context, points
+from tcjit.mapping.operations import may_fail, operations
+from tcjit.mapping.passes.hoist_invariants import TRAFFIC, TYPES, USES, WORTH_HOISTING, WORTH_LOAD
+from tcjit.mapping.storage import fresh
+from tcjit.mapping.strides import affine_form
+
+Form = tuple[tuple[str, int], ...]  # the coefficients of indices
+
+SHORTER = 2  # times fewer elements than there are values of the indices that pay for a table of forms
+
+
+class _TableAxis(NamedTuple):
+    """A linear form of indices with the least of its values, and the number of values from there on."""
+
+    form: Form
+    least: int
+    extent: int
+
+    @property
+    def place(self) -> Expr:
+        """The subscript at which the table is read."""
+        return total([(factor, index(dim)) for dim, factor in self.form], -self.least)
+
+
+def tabulate(before: Assignments) -> Assignments:
+    """The program with tables of functions of linear forms, where these have fewer values than their indices together."""
+
+    def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
+        if a.empty or a.constraints or a.dynamic or not a.reduction:
+            return [a]
+        tables = _Tables(a, before.values, temporaries)
+        value = tables.rewritten(a.value, [])
+        return [*tables.made, replace(a, value=value)] if tables.made else [a]
+
+    return rewrite(before, visit)
+
+
+class _Tables:
+    """Those of one assignment, in ``made``."""
+
+    def __init__(self, a: Assignment, values: Mapping[str, int], temporaries: Temporaries) -> None:
+        self.a, self.values, self.temporaries = a, values, temporaries
+        self.made: list[Assignment] = []
+
+    def rewritten(self, value: Expr, conditions: Sequence[str]) -> Expr:
+        """A value that reads tables, where all ``conditions`` hold, in isl's words."""
+        if value.dtype in TYPES and not any(isinstance(part, Access) for part in walk(value)):
+            return self.tabulated(value, conditions)
+        if isinstance(value, Access):
+            return value
+        if isinstance(value, Select) and (text := condition(value.condition, self.values)) is not None:
+            then = self.rewritten(value.then, [*conditions, f"({text})"])
+            return replace(value, then=then, other=self.rewritten(value.other, [*conditions, f"(not ({text}))"]))
+        return rebuild(value, lambda part: self.rewritten(part, conditions))
+
+    def tabulated(self, value: Expr, conditions: Sequence[str]) -> Expr:
+        """The element of a table, or the value where that does not pay."""
+        parts = _linear_parts(value, self.values)
+        dims = frozenset(names(value)) & self.a.extents.keys()
+        work = operations(value)
+        if not any(len(form) > 1 for form, _ in parts.values()) or may_fail(value, self.values) or names(value).keys() != dims:
+            return value
+        axes = {form: self.axis(form, conditions) for form, _ in parts.values()}
+        count = prod(axis.extent for axis in axes.values())
+        if count * SHORTER > prod(self.a.extents[dim] for dim in dims) or self.a.points < USES * count:
+            return value
+        if work < WORTH_LOAD or work * (self.a.points - count) < max(WORTH_HOISTING, TRAFFIC * count):
+            return value
+        taken = {*self.a.dims, *self.values}
+        bounds, places = [], dict[Form, str]()
+        for form, axis in axes.items():
+            places[form] = fresh("v", taken)
+            taken.add(places[form])
+            bounds.append((places[form], 0, axis.extent))
+        own = {part: _at(places[form], constant + axes[form].least, part.dtype) for part, (form, constant) in parts.items()}
+        table = self.table(replaced(value, own), tuple(bounds))
+        return Access(table, tuple(axis.place for axis in axes.values()), dtype=value.dtype)
+
+    def axis(self, form: Form, conditions: Sequence[str]) -> _TableAxis:
+        """The values that a form takes where some conditions hold."""
+        text = affine(total([(factor, index(dim)) for dim, factor in form]), {})
+        box = [f"{lower} <= {isl_name(dim)} < {upper}" for dim, lower, upper in self.a.bounds]
+        dims = [*map(isl_name, self.a.dims), "v"]
+        there = points(context(), dims, [*box, *conditions, f"v = {text}"]).project_out(isl.dim_type.set, 0, len(dims) - 1)
+        if there.is_empty():
+            return _TableAxis(form, 0, 1)
+        least, greatest = there.dim_min_val(0).to_python(), there.dim_max_val(0).to_python()
+        return _TableAxis(form, least, greatest - least + 1)
+
+    def table(self, value: Expr, bounds: tuple[tuple[str, int, int], ...]) -> str:
+        """The name of the table of a value, which may be there already."""
+        for copy in self.made:
+            if copy.value == value and copy.bounds == bounds:
+                return copy.tensor
+        self.made.append(self.temporaries.stored(self.a, f"{self.a.tensor}_table", value, bounds))
+        return self.made[-1].tensor
+
+
+def _at(place: str, constant: int, dtype: str) -> Expr:
+    """The value of a linear part at a place of the table."""
+    value = plus(index(place), constant)
+    return value if dtype == "int64" else Cast(value, dtype=dtype)
+
+
+def _linear_parts(expr: Expr, values: Mapping[str, int]) -> dict[Expr, tuple[Form, int]]:
+    """The largest parts of a value that are linear in indices, with their forms and constants."""
+    form = affine_form(expr, values) if expr.dtype in INTEGERS else None
+    if form is not None:
+        terms = tuple(sorted((dim, factor) for dim, factor in form[0].items() if factor))
+        return {expr: (terms, form[1])} if terms else {}
+    return {part: form for child in children(expr) for part, form in _linear_parts(child, values).items()}

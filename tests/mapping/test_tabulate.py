@@ -1,0 +1,86 @@
+"""Functions of indices that are computed in tables over linear forms, and that wrong tables are refused.
+
+Modules: mapping.passes.tabulate
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from support.mapping import program
+
+import tcjit
+from tcjit.errors import VerifyError
+from tcjit.mapping.assignment import Assignment, Assignments
+from tcjit.mapping.extract import extract
+from tcjit.mapping.passes.tabulate import tabulate
+from tcjit.mapping.verify_assignments import verify_assignments
+
+DECAY = "Y(b,t) +=! (s <= t) ? pow(0.9, t - s) * X(b,s) : 0.0 where t in 0:T"
+
+
+def before(body: str, t: int = 60) -> Assignments:
+    return extract(program(f"def f(float(B,T) X, float a) -> (Y) {{ {body} }}", {"X": (30, t)}))
+
+
+def tabulated(body: str, t: int = 60) -> list[str]:
+    given = before(body, t)
+    made = tabulate(given)
+    verify_assignments("tabulate", given, made)
+    return [one.show() for one in made.assignments]
+
+
+def test_a_table_has_the_values_that_conditions_leave() -> None:
+    assert tabulated(DECAY) == [
+        "Y_table(v) = pow(0.9, float32(int32(v))) where v in 0:60",
+        "Y(b, t) += s <= t ? Y_table(-1 * s + t) * X(b, s) : 0.0 from 0.0 where b in 0:30, t in 0:60, s in 0:60",
+    ]
+
+
+def test_forms_beside_indices_and_tables_that_serve_twice() -> None:
+    body = "Y(b,t) +=! exp(-a * (t - s)) * X(b,s) + exp(-a * (t - s)) where t in 0:T"
+    table, update = tabulated(body)
+    assert table == "Y_table(v) = exp(-a * float32(int32(v + -59))) where v in 0:119" and update.count("Y_table(-1 * s + t + 59)") == 2
+    shifted = tabulated("Y(b,t) +=! sin(0.1 * (b * (2*t - s) % 7)) * X(b,s) where t in 0:T")
+    assert shifted[0] == "Y_table(v, v1) = sin(0.1 * float32(int32(v) * int32(v1 + -59) % 7)) where v in 0:30, v1 in 0:178"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "Y(b,t) +=! exp(0.1 * s) * X(b,s) where t in 0:T",  # what `hoist_invariants` has
+        "Y(b,t) +=! exp(0.1 * (t - s) * s) * X(b,s) where t in 0:T",  # more values than t and s have
+        "Y(b,t) +=! exp(X(b,t) * (t - s)) * X(b,s)",  # of data
+        "Y(b,t) = exp(0.1 * (t - b)) * X(b,t)",  # no sum
+    ],
+)
+def test_what_stays(body: str) -> None:
+    given = before(body)
+    assert tabulate(given).assignments == given.assignments
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_wrong_tables_are_refused(number: int) -> None:
+    given = before(DECAY)
+    made = tabulate(given)
+    table, update = made.assignments
+    wrong: list[Assignment] = [
+        replace(table, value=tabulate(before(DECAY.replace("0.9", "0.8"))).assignments[0].value),
+        replace(table, bounds=(("v", 0, 59),)),
+        replace(table, bounds=(("v", 1, 60),)),
+        tabulate(before("Y(b,t) +=! (s <= t) ? pow(0.9, t - s + 1) * X(b,s) : 0.0 where t in 0:T")).assignments[0],
+    ]
+    parts = [wrong[number], update]
+    with pytest.raises(VerifyError):
+        verify_assignments("tabulate", given, made.with_parts([parts]))
+
+
+@pytest.mark.parametrize("target", ["cpu", "opencl"])
+def test_numbers(target: str) -> None:
+    text = f"def f(float(B,T) X, float a) -> (Y) {{ {DECAY} }}"
+    x = torch.randn(30, 61)
+    steps = torch.arange(61)[:, None] - torch.arange(61)
+    weights = torch.where(steps >= 0, 0.9 ** steps.double(), 0.0)
+    torch.testing.assert_close(tcjit.define(text, target=target).f(x, 1.0).double(), x.double() @ weights.T, rtol=1e-5, atol=1e-5)
