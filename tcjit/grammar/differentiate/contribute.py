@@ -29,7 +29,7 @@ from tcjit.grammar.differentiate.simplify import (
     widened,
 )
 from tcjit.grammar.polynomial import number
-from tcjit.grammar.walk import walk, wide_factors, with_indices
+from tcjit.grammar.walk import walk, with_indices
 
 Bounds = Mapping[str, tuple[Expr, Expr]]
 _Sum = tuple[dict[str, tuple[Expr, Expr]], Expr]  # the indices that are summed over, and the terms
@@ -168,4 +168,6 @@ def _may_join(one: _Sum, other: _Sum) -> bool:
 def _is_product(expr: Expr) -> bool:
     if isinstance(expr, Select):
         return _is_product(expr.then)
-    return isinstance(expr, Binary) and expr.op == "*" and sum(bool(reads(factor)) for factor in wide_factors(expr)) > 1
+    if not isinstance(expr, Binary) or expr.op != "*":
+        return False
+    return bool(reads(expr.left)) and bool(reads(expr.right)) or _is_product(expr.left) or _is_product(expr.right)

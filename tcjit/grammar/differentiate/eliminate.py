@@ -62,6 +62,7 @@ class _System:
         self.values: dict[str, Value] = {}
         self.guards: list[Expr] = []
         self.bounds: list[tuple[Value, Value, Value]] = []  # lower <= value < upper
+        self.known: dict[Binary, Value] = {}  # what divisions are
         self.quotients: dict[tuple[Value, Value], Value] = {}
         self.hulls: dict[str, Interval] = {}  # what a quotient's numerator says of it; a guard on that numerator stands beside it
         self.count = 0
@@ -77,8 +78,10 @@ class _System:
             product: Value = c
             for factor in monomial:
                 if isinstance(factor, Binary) and names(factor):
-                    numerator, divisor = integer_of(factor.left), integer_of(factor.right)
-                    product = product * self._quotient(self.without_divisions(numerator), divisor)
+                    if factor not in self.known:
+                        numerator, divisor = integer_of(factor.left), integer_of(factor.right)
+                        self.known[factor] = self._quotient(self.without_divisions(numerator), divisor)
+                    product = product * self.current(self.known[factor])
                 else:
                     product = product * polynomial.atom(factor)
             result = result + product
@@ -195,10 +198,9 @@ class _System:
                 unit, alone = coefficient in (1, -1), len(coefficients) == 1
                 digit = unit and not alone and self._is_digit(name, coefficients)
                 kind = (0 if unit else 2) if alone else 1 if digit else 3
-                # what stays is summed over: the short ones, where that is known
-                size = 0 if None in extents.values() else -(extents[name] or 0)
                 ranged = self.unknown[name] is not None or name in self.hulls
-                cost = (kind, ranged, size, name not in self.left, not unit, position)
+                extent = extents[name]  # what stays is summed over: the short ones, and rather numbers than sizes
+                cost = (kind, ranged, -_SIZE if extent is None else -extent, name not in self.left, not unit, position)
                 if best is None or cost < best[0]:
                     best = cost, position, name, coefficient, digit
         return best
@@ -317,6 +319,7 @@ class _System:
 
 
 _ZERO: Value = 0
+_SIZE = 1 << 62  # what the extent that is no number counts as
 
 
 def divides(divisor: Value, value: Value) -> bool:
