@@ -26,6 +26,7 @@ from tcjit.grammar.walk import rebuild, wide_factors, with_accesses, with_index,
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.instances import Instances, is_given_again, results_of, same_element
 from tcjit.mapping.reduction import combined, identity, with_signs_as_factors
+from tcjit.mapping.verify_orders import AxisOrders
 from tcjit.mapping.verify_overlapped import OverlappedTiles
 from tcjit.mapping.verify_powers import wrong_powers
 from tcjit.mapping.verify_residues import wrong_classes
@@ -76,6 +77,7 @@ class _Replacement(Instances):
             "rematerialise": self.substituted,
             "expand_operands": self.stored,
             "transpose_operands": self.stored,
+            "transpose_tables": lambda old, new: self.orders.wrong(old, new),
             "pack_operands": self.packed,
             "unroll_dims": self.unrolled,
             "fuse_outer_loops": self.blocked,
@@ -88,6 +90,10 @@ class _Replacement(Instances):
     @cached_property
     def tiles(self) -> OverlappedTiles:
         return OverlappedTiles(*self.programs)
+
+    @cached_property
+    def orders(self) -> AxisOrders:
+        return AxisOrders(*self.programs)
 
     # ------------------------------------------------------------ rules
 
