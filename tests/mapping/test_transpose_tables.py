@@ -67,6 +67,11 @@ def test_bounds_in_data() -> None:
         ("def f(float(D,E) T, int64(B,L) I) -> (O) { O(b,d) +=! T(d, I(b,l) + d) }", {"T": (16, 50), "I": (90, 50)}),  # decided by lanes
         ("def f(float(D,D) T, int64(B,L) I) -> (O) { O(b,d) +=! T(d, I(b,l)) * T(I(b,l), d) }", {"T": (16, 16), "I": (90, 50)}),  # two axes
         ("def f(float(D,E) T, float(B,E) X) -> (O) { O(b,d) +=! T(d, e) * X(b, e) }", {"T": (16, 50), "X": (90, 50)}),  # nothing decides
+        (  # along the neighbours of the result rows are common already, and others are no gathers
+            "def f(float(B,T,D) X, float(E,D) C, int64(T) P) -> (Y) { Y(b,t,d) = d < 8 ? X(b,t,d) * C(P(t),d) : X(b,t,d) }",
+            {"X": (16, 50, 40), "C": (60, 40), "P": (50,)},
+        ),
+        ("def f(float(N,3) X) -> (Y) { Y(n,c) = X(n,(c+1)%3) * X(n,(c+2)%3) where c in 0:3 }", {"X": (900, 3)}),  # no data
     ],
 )
 def test_what_stays(text: str, shapes: Shapes) -> None:

@@ -85,8 +85,8 @@ def _is_read_by_values(before: Assignments, tensor: str) -> bool:
 
 
 def _lane(a: Assignment, tensors: Mapping[str, Storage], values: Mapping[str, int], machine: Machine) -> tuple[str, dict[str, int]] | None:
-    """The dimension that vectors are to run along, and of the tables that are to be transposed the axis along it; None where lanes are
-    neighbours already, or copies would cost more than reads that lanes have in common."""
+    """The dimension that vectors are to run along, and of the tables that are to be transposed the axis along it; None where lanes along
+    the neighbours of a result have rows and bounds in common, or copies would cost more than reads that others have in common."""
     started = isinstance(a.start, Const) if a.reduction else a.operator == "="
     plain = started and all(isinstance(sub, Index) for sub in a.subscripts) and len(set(a.subscripts)) == len(a.results)
     if not plain or a.outer or a.dynamic or a.constraints or a.empty or a.tensor in a.inputs or any(lower for _, lower, _ in a.bounds):
@@ -97,10 +97,13 @@ def _lane(a: Assignment, tensors: Mapping[str, Storage], values: Mapping[str, in
     if a.reduction and any(isinstance(part, Select) for part in walk(value)):
         return None
     reads = list(dict.fromkeys(access for access, _ in guarded_accesses(value)))
-    gathers = [access for access in reads if any(affine_form(sub, values) is None for sub in access.subscripts)]
-    counted = gathers or (reads if bounded else [])
+    picked = [access for access in reads if bounded or any(isinstance(part, Access) for sub in access.subscripts for part in walk(sub))]
     storage = tensors[a.tensor]
-    if not counted or not {a.value.dtype, storage.dtype, *(tensors[access.tensor].dtype for access in reads)} <= WIDE:
+    now = next((name for name, _, _ in a.results if stride_in(storage, a.subscripts, name, values) == 1), "")
+    apart = any(stride_in(tensors[access.tensor], access.subscripts, now, values) not in (0, 1) for access in picked)
+    if not apart and not any(now in names(bound.value) for bound in bounded):
+        return None
+    if not {a.value.dtype, storage.dtype, *(tensors[access.tensor].dtype for access in reads)} <= WIDE:
         return None
     lanes = machine.lanes(DTYPES[a.value.dtype].bytes)
     points = prod(upper - lower for _, lower, upper in a.bounds)
@@ -113,7 +116,7 @@ def _lane(a: Assignment, tensors: Mapping[str, Storage], values: Mapping[str, in
         cost = sum(tensors[tensor].elements for tensor in axes) + (0 if stays else prod(upper for _, _, upper in a.results))
         found.append((cost, lane, axes))
     cost, lane, axes = min(found, default=(0, "", {}), key=lambda one: one[0])
-    return (lane, axes) if 0 < cost <= points * len(counted) else None
+    return (lane, axes) if 0 < cost <= points * len(picked) else None
 
 
 def _axes(reads: list[Access], lane: str, tensors: Mapping[str, Storage], values: Mapping[str, int]) -> dict[str, int] | None:
