@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from math import prod
 
 from tcjit.codegen import lane_accumulators, matrix_tile, prelude, row_pass, vector_copies
 from tcjit.codegen import loops as ir
+from tcjit.codegen.bounded_loops import bounded
 from tcjit.codegen.build import build
 from tcjit.codegen.dialect import Dialect
 from tcjit.codegen.expression import ctype, vtype
@@ -64,6 +65,7 @@ class CEmitter(LaneEmitter):
 
     def __init__(self, mapped: Mapped, dialect: Dialect, machine: Machine, checked: bool) -> None:
         super().__init__(mapped, dialect, machine, checked)
+        self.shared: set[str] = set()  # the variables of loops that threads share
         self.collapsed: set[str] = set()  # the variables of loops that a pragma collapses with the one inside
         self.in_team = False  # of threads, which share the loop at hand
         self.row = row_pass.RowValues()  # the one at hand
@@ -184,8 +186,9 @@ class CEmitter(LaneEmitter):
         elif (found := find_lane_accumulators(self, node)) is not None:
             lane_accumulators.write(self, found, "")
         else:
-            with self.row.of_another_row():
-                super().loop(node)
+            below_pragma = node.variable in self.shared or node.variable == self.lane_loop
+            with self.row.of_another_row(), nullcontext(node) if below_pragma else bounded(self, node) as inside:
+                super().loop(inside)
 
     @contextmanager
     def matrix_unit(self) -> Iterator[None]:
@@ -280,12 +283,13 @@ class CEmitter(LaneEmitter):
     def parallel(self, node: ir.ParallelLoop, construct: str, clauses: str = "", ending: str = "") -> None:
         """A loop behind the pragma that shares its iterations."""
         checks, streams, matrix_tiles = self.printer.checks, self.streams, self.matrix_tiles
-        self.collapsed = {loop.variable for loop in ir.nest(node.loop)[0][: node.collapse - 1]}
+        shared = [loop.variable for loop in ir.nest(node.loop)[0][: node.collapse]]
+        self.shared, self.collapsed = set(shared), set(shared[:-1])
         self.in_team = True
         with self.captured() as body:
             self.loop(node.loop)
         self.in_team = False
-        self.collapsed = set()
+        self.shared, self.collapsed = set(), set()
         collapse = f" collapse({node.collapse})" if node.collapse > 1 else ""
         schedule = f"schedule(static, {node.chunk})" if node.chunk else "schedule(static)"
         pragma = f"{collapse}{{}} {schedule}{self.flags(checks)}{ending}"

@@ -7,9 +7,11 @@ data pick are found and checked once for all lanes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from tcjit.codegen.address import Address
+from tcjit.codegen.bounded_loops import bounded
 from tcjit.codegen.lanes import LaneEmitter
 from tcjit.codegen.loops import For, Node, Run, SimdLoop, nest, substitute
 from tcjit.codegen.tile_vectors import combined, suffix, vector_type
@@ -102,7 +104,10 @@ def write(emitter: LaneEmitter, found: LaneAccumulators, start: str) -> None:
             emitter.write(f"{vector} tc_sum{number} = {f'tc_splat{ending}({start})' if start else f'tc_load{ending}({place})'};")
         for line in before:
             emitter.line(line)
-        with emitter.looped(*found.loops):
+        with ExitStack() as around:
+            for loop in found.loops:
+                around.enter_context(emitter.looped(around.enter_context(bounded(emitter, loop))))
+            value = emitter.mapped.scop.statement(found.run.statement).value
             for line in inside:
                 emitter.line(line)
             with emitter.invariants(found.lane):
@@ -111,7 +116,7 @@ def write(emitter: LaneEmitter, found: LaneAccumulators, start: str) -> None:
                 for number, first in enumerate(found.firsts):
                     with emitter.indented("{"):
                         emitter.line(f"const int64_t tc_first = {emitter.index(first)};")
-                        for line in emitter.terms(s.value.dtype, found.width, found.lane, found.run, s.value):
+                        for line in emitter.terms(s.value.dtype, found.width, found.lane, found.run, value):
                             emitter.line(line)
                         name = f"tc_sum{number}"
                         emitter.write(f"{name} = {combined(s.operator, ending, name, f'tc_load{ending}(tc_terms)')};")

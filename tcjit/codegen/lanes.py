@@ -9,6 +9,7 @@ from functools import partial
 from textwrap import dedent
 
 from tcjit.codegen import vector_copies
+from tcjit.codegen.bounded_loops import bounded
 from tcjit.codegen.dialect import Dialect
 from tcjit.codegen.expression import vtype
 from tcjit.codegen.half_vectors import HALF, HalfLanes, converted, find_half_lanes
@@ -25,6 +26,7 @@ from tcjit.grammar.ast import Access, Binary, Call, Expr, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
 from tcjit.grammar.walk import walk
+from tcjit.mapping.data_bounds import LONG_ROW
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
@@ -73,6 +75,12 @@ class LaneEmitter(ReadEmitter):
             self.line("tc_flag = tc_found;")
 
     def simd(self, node: SimdLoop) -> None:
+        dtype = self.mapped.scop.statement(runs(node.loop.body)[0].statement).value.dtype
+        is_long = node.loop.trips is not None and node.loop.trips >= LONG_ROW * self.lanes_of(dtype)
+        with bounded(self, node.loop) if is_long else nullcontext(node.loop) as loop:
+            self.simd_alone(replace(node, loop=loop))
+
+    def simd_alone(self, node: SimdLoop) -> None:
         if node.reduction is not None:
             self.reduction(node.loop, node.reduction)
             return
@@ -247,15 +255,6 @@ class LaneEmitter(ReadEmitter):
         with self.indented("else {"), self.valued(run, branch.other):
             write()
 
-    @contextmanager
-    def valued(self, run: Run, value: Expr) -> Iterator[None]:
-        """A statement has the value that it has in a branch."""
-        mapped, scop = self.mapped, self.mapped.scop
-        statements = tuple(replace(s, value=value) if s.name == run.statement else s for s in scop.statements)
-        self.mapped = replace(mapped, scop=replace(scop, statements=statements))
-        yield
-        self.mapped = mapped
-
     def scan(self, loop: For) -> None:
         """The result of an iteration stays in a variable for the next one; those of a vector are computed at once where they are
         neighbours in memory."""
@@ -324,7 +323,7 @@ class LaneEmitter(ReadEmitter):
                 near = vectors.trips <= SHORT and neighbours(loop, reduction.run, statement, self) is not None
                 pays = near or self.loaded_halves(loop, vectors.step) is not None
             vectors = vectors if pays else None
-        count = 1 if vectors is not None else reduction.accumulators
+        count = 1 if vectors is not None or loop.trips is None else reduction.accumulators
         trips, in_vectors = loop.trips or 0, loop.step == 1 and width < (loop.trips or 0)
         stretch = trips // count // width * width if in_vectors else trips // count
         names = [f"tc_sum{number}" for number in range(count)] if count > 1 else ["tc_sum"]

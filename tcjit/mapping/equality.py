@@ -48,7 +48,7 @@ def equality(a: Assignment, index: str, values: Mapping[str, int]) -> Equality |
 
     None where there is none, or where which terms are evaluated decides on an error that the program raises.
     """
-    conditions, term, identity = _conditions(a.value, a.operator)
+    conditions, term, identity = conditions_of(a.value, a.operator)
     for number, condition in enumerate(conditions):
         found = _solved(condition, index, a.bounds, values)
         if found is None:
@@ -78,7 +78,7 @@ def reads_inside(before: Assignments, a: Assignment) -> bool:
 
 def verify_equality(before: Assignments, a: Assignment, e: Equality) -> None:
     """Prove that a term is the identity but where the index has the value, and that conditions are neither lost nor added."""
-    conditions, term, identity = _conditions(a.value, a.operator)
+    conditions, term, identity = conditions_of(a.value, a.operator)
     for one in (*e.before, *e.after):
         if one not in conditions:
             raise VerifyError(f"equality: {a.show()}: a condition is new")
@@ -111,7 +111,7 @@ def exact(expr: Expr) -> Expr:
     return exact(expr.operand) if isinstance(expr, Cast) else rebuild(expr, exact)
 
 
-def _conditions(value: Expr, operator: str) -> tuple[list[Expr], Expr, Expr]:
+def conditions_of(value: Expr, operator: str) -> tuple[list[Expr], Expr, Expr]:
     """The conditions on which a term is none of the operator's identity, the term, and the identity; a conversion goes inwards."""
     conditions: list[Expr] = []
     casts: list[str] = []
@@ -142,7 +142,7 @@ def _solved(condition: Expr, index: str, bounds: Bounds, values: Mapping[str, in
     if not isinstance(condition, Binary) or condition.op != "==" or condition.left.dtype not in INTEGERS:
         return None
     for near, far in ((condition.left, condition.right), (condition.right, condition.left)):
-        form = _form(near, {name: (lower, upper - 1) for name, lower, upper in bounds}, values)
+        form = linear_form(near, {name: (lower, upper - 1) for name, lower, upper in bounds}, values)
         if form is None or abs(form.get(index, 0)) != 1 or index in names(far):
             continue
         if any(isinstance(node, Access) for node in walk(far)):
@@ -165,7 +165,7 @@ def _isolated(far: Expr, form: Form, index: str) -> Expr:
     return Cast(value, dtype="int64") if rest or form[index] < 0 else value
 
 
-def _form(expr: Expr, ranges: Mapping[str, tuple[int, int]], values: Mapping[str, int]) -> Form | None:
+def linear_form(expr: Expr, ranges: Mapping[str, tuple[int, int]], values: Mapping[str, int]) -> Form | None:
     """The linear form of an integer expression over indices, where no part of it wraps or is cut off; the constant is that of ``""``."""
     found: Form | None = None
     match expr:
@@ -176,11 +176,11 @@ def _form(expr: Expr, ranges: Mapping[str, tuple[int, int]], values: Mapping[str
         case Size() if expr.name in values:
             found = {"": values[expr.name]}
         case Cast():
-            found = _form(expr.operand, ranges, values)
+            found = linear_form(expr.operand, ranges, values)
         case Unary(op="-"):
-            found = _sum({}, -1, _form(expr.operand, ranges, values))
+            found = _sum({}, -1, linear_form(expr.operand, ranges, values))
         case Binary(op="+" | "-"):
-            left, right = _form(expr.left, ranges, values), _form(expr.right, ranges, values)
+            left, right = linear_form(expr.left, ranges, values), linear_form(expr.right, ranges, values)
             found = None if left is None else _sum(left, 1 if expr.op == "+" else -1, right)
     if found is None or expr.dtype not in INTEGERS:
         return None

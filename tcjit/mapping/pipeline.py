@@ -69,6 +69,7 @@ from tcjit.mapping.passes.tabulate import tabulate
 from tcjit.mapping.passes.tile import tile
 from tcjit.mapping.passes.tile_reductions import tile_reductions
 from tcjit.mapping.passes.transpose_operands import transpose_operands
+from tcjit.mapping.passes.transpose_tables import transpose_tables
 from tcjit.mapping.passes.unroll_dims import unroll_dims
 from tcjit.mapping.passes.widen import widen
 from tcjit.mapping.plan_fused import Plans, plan_fused
@@ -164,6 +165,7 @@ def build_scop(
     assignments = step(pad_operands, assignments, target if isinstance(target, Machine) else None) if pack else assignments
     assignments = proved(split_sums, assignments) if nests and pack else assignments
     assignments = proved(strip_mine_copies, assignments, target) if nests else assignments
+    assignments = proved(transpose_tables, assignments, target) if nests and pack else assignments
     if nests and options.fusion != "minimal" and not program.dynamic:
         assignments = proved(fuse_outer_loops, assignments, target)
         assignments = proved(overlap_tiles, assignments, target)

@@ -15,6 +15,7 @@ from tcjit.grammar.ast import Access, Call, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk
+from tcjit.mapping.data_bounds import LONG_ROW, bounds_of_terms, without
 from tcjit.mapping.machine import LINE, Machine
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Group, Scop, ScopStatement
@@ -54,9 +55,9 @@ def plan_loops(scop: Scop, group: Group, options: Options, machine: Machine) -> 
     """The plan of one group: a column that is a lane is cut where threads need pieces of it, and where results stay in registers."""
     columns = range(len(group.columns))
     main = max(map(scop.statement, group.statements), key=lambda s: (s.points, isinstance(s.value, Access)))  # copies have no other choice
-    lane_of_main = dict(_lane_choices(scop, group, prefer=None)).get(main.name)
+    lane_of_main = dict(_lane_choices(scop, group, machine, prefer=None)).get(main.name)
     lane = next((c for c in columns if group.columns[c][main.name] == lane_of_main), None)
-    lanes = _lane_choices(scop, group, prefer=lane)
+    lanes = _lane_choices(scop, group, machine, prefer=lane)
     tile = [1] * len(group.columns)
     near: list[int] = []
     accumulated = merged = None
@@ -82,9 +83,13 @@ def plan_loops(scop: Scop, group: Group, options: Options, machine: Machine) -> 
 def is_accumulated(scop: Scop, s: ScopStatement, lane: str) -> bool:
     """Whether vector registers can hold the results of a reduction along a lane while its terms come: these are of the results' type, and
     computed from neighbours alike for all lanes."""
-    if s.operator == "=" or lane in s.reduction or any(isinstance(part, Select) for part in walk(s.value)):
+    if s.operator == "=" or lane in s.reduction:
         return False
-    read = [access for access, _ in guarded_accesses(s.value)]
+    bounds = bounds_of_terms(s, scop.values, lane)
+    value = without(s.value, s.operator, bounds) if bounds else s.value
+    if any(isinstance(part, Select) for part in walk(value)):
+        return False
+    read = [access for access, _ in guarded_accesses(value)]
     dtypes = {s.value.dtype, scop.tensor(s.tensor).dtype, *(scop.tensor(access.tensor).dtype for access in read)}
     own = any(access.tensor == s.tensor for access in read)
     in_type = dtypes <= WIDE and s.value.dtype == scop.tensor(s.tensor).dtype
@@ -193,7 +198,7 @@ def _merge_rows(scop: Scop, group: Group, lane: int, tile: list[int], machine: M
     return None
 
 
-def _lane_choices(scop: Scop, group: Group, prefer: int | None) -> tuple[tuple[str, str], ...]:
+def _lane_choices(scop: Scop, group: Group, machine: Machine, prefer: int | None) -> tuple[tuple[str, str], ...]:
     """For every statement the dimension along which the most accesses have unit or zero stride."""
     chosen = []
     for name in group.statements:
@@ -215,6 +220,9 @@ def _lane_choices(scop: Scop, group: Group, prefer: int | None) -> tuple[tuple[s
         costly = any(isinstance(part, Call) for part in walk(s.value))
         if prefer is not None and not s.reduction and not costly:  # lanes that only gather or scatter are slower than none
             candidates = [d for d in candidates if all(stride(scop, a, d) in (-1, 0, *near) for a in accesses(s))]
-        if candidates:
+        bounding = {name for bound in bounds_of_terms(s, scop.values) for name in names(bound.value)} if candidates else set()
+        long = LONG_ROW * machine.lanes(DTYPES[s.value.dtype].bytes)
+        free = [d for d in candidates if bounding and d not in bounding and (d not in s.reduction or s.extent(d) >= long)]
+        if candidates := free or candidates:  # lanes whose terms have the same bounds
             chosen.append((name, max(candidates, key=score)))
     return tuple(chosen)

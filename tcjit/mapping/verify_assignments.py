@@ -27,6 +27,7 @@ from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.equality import reads_inside
 from tcjit.mapping.instances import Instances, is_given_again, results_of, same_element
 from tcjit.mapping.reduction import combined, guarded_factors, identity, with_signs_as_factors
+from tcjit.mapping.verify_orders import AxisOrders
 from tcjit.mapping.verify_overlapped import OverlappedTiles
 from tcjit.mapping.verify_powers import wrong_powers
 from tcjit.mapping.verify_residues import wrong_classes
@@ -78,6 +79,7 @@ class _Replacement(Instances):
             "rematerialise": self.substituted,
             "expand_operands": self.stored,
             "transpose_operands": self.stored,
+            "transpose_tables": lambda old, new: self.orders.wrong(old, new),
             "pack_operands": self.packed,
             "unroll_dims": self.unrolled,
             "fuse_outer_loops": self.blocked,
@@ -90,6 +92,10 @@ class _Replacement(Instances):
     @cached_property
     def tiles(self) -> OverlappedTiles:
         return OverlappedTiles(*self.programs)
+
+    @cached_property
+    def orders(self) -> AxisOrders:
+        return AxisOrders(*self.programs)
 
     # ------------------------------------------------------------ rules
 

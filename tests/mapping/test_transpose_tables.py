@@ -1,0 +1,118 @@
+"""Tables whose lanes are apart: which are copied, which results change their order, and what the proof refuses.
+
+Modules: mapping.passes.transpose_tables mapping.verify_orders
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from support.mapping import AVX512, program
+
+import tcjit
+from tcjit.errors import VerifyError
+from tcjit.grammar.ast import Access
+from tcjit.mapping.assignment import Assignment, Assignments
+from tcjit.mapping.extract import extract
+from tcjit.mapping.passes.transpose_tables import transpose_tables
+from tcjit.mapping.verify_assignments import verify_assignments
+
+Shapes = dict[str, tuple[int, ...]]
+SCAN = "def f(int64(B,L) S, float(M,V,K) W) -> (T) { Y(b,m,i) +=! W(m, S(b,i+k), k)  T(b,m) max=! Y(b,m,i) }"
+SCANNED = {"S": (40, 200), "W": (30, 4, 12)}
+GRID = "def f(float(C,H,W) X, int64(P,2) G) -> (Y) { Y(c,p) = X(c,G(p,0),G(p,1)) + X(c,G(p,1),G(p,0)) }"
+BOXES = "def f(float(C,H) X, int64(R,2) B) -> (S) { S(r,c) +=! (y >= B(r,0) && y < B(r,1)) ? X(c,y) : 0.0 }"
+
+
+def transposed(text: str, shapes: Shapes) -> tuple[Assignments, Assignments]:
+    before = extract(program(text, shapes))
+    return before, transpose_tables(before, AVX512)
+
+
+def shown(text: str, shapes: Shapes) -> list[str]:
+    before, after = transposed(text, shapes)
+    verify_assignments("transpose_tables", before, after)
+    return [a.show() for a in after.assignments]
+
+
+def test_a_table_and_a_temporary_in_another_order() -> None:
+    assert shown(SCAN, SCANNED) == [
+        "W_transposed(axis1, axis2, axis0) = W(axis0, axis1, axis2) where axis1 in 0:4, axis2 in 0:12, axis0 in 0:30",
+        "Y_transposed(b, i, m) += W_transposed(S(b, i + k), k, m) from 0.0 where b in 0:40, i in 0:189, m in 0:30, k in 0:12",
+        "T(b, m) max= Y_transposed(b, i, m) from -infinity() where b in 0:40, m in 0:30, i in 0:189",
+    ]
+
+
+def test_results_are_transposed_behind() -> None:
+    assert shown(GRID, {"X": (16, 20, 20), "G": (900, 2)})[1:] == [
+        "Y_transposed(p, c) = X_transposed(G(p, 0), G(p, 1), c) + X_transposed(G(p, 1), G(p, 0), c) where p in 0:900, c in 0:16",
+        "Y(c, p) = Y_transposed(p, c) where c in 0:16, p in 0:900",
+    ]
+
+
+def test_bounds_in_data() -> None:
+    (copy, total) = shown(BOXES, {"X": (16, 50), "B": (40, 2)})
+    assert copy.startswith("X_transposed(axis1, axis0) = X(axis0, axis1)") and "X_transposed(y, c)" in total
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("def f(float(E,D) T, int64(B,L) I) -> (O) { O(b,d) +=! T(I(b,l), d) }", {"T": (50, 16), "I": (90, 5)}),  # neighbours already
+        ("def f(float(D,E) T, int64(B) I) -> (O) { O(b,d) = T(d, I(b)) }", {"T": (16, 50), "I": (9,)}),  # a large table, read once
+        (GRID, {"X": (3, 20, 20), "G": (900, 2)}),  # few lanes
+        ("def f(half(D,E) T, int64(B,L) I) -> (O) { O(b,d) +=! T(d, I(b,l)) }", {"T": (16, 50), "I": (90, 50)}),  # no type of vectors
+        ("def f(float(D,E) T, int64(B,L) I) -> (O) { O(b,d) +=! T(d, I(b,l) + d) }", {"T": (16, 50), "I": (90, 50)}),  # decided by lanes
+        ("def f(float(D,D) T, int64(B,L) I) -> (O) { O(b,d) +=! T(d, I(b,l)) * T(I(b,l), d) }", {"T": (16, 16), "I": (90, 50)}),  # two axes
+        ("def f(float(D,E) T, float(B,E) X) -> (O) { O(b,d) +=! T(d, e) * X(b, e) }", {"T": (16, 50), "X": (90, 50)}),  # nothing decides
+        (  # along the neighbours of the result rows are common already, and others are no gathers
+            "def f(float(B,T,D) X, float(E,D) C, int64(T) P) -> (Y) { Y(b,t,d) = d < 8 ? X(b,t,d) * C(P(t),d) : X(b,t,d) }",
+            {"X": (16, 50, 40), "C": (60, 40), "P": (50,)},
+        ),
+        ("def f(float(N,3) X) -> (Y) { Y(n,c) = X(n,(c+1)%3) * X(n,(c+2)%3) where c in 0:3 }", {"X": (900, 3)}),  # no data
+    ],
+)
+def test_what_stays(text: str, shapes: Shapes) -> None:
+    before, after = transposed(text, shapes)
+    assert after.assignments == before.assignments
+
+
+def swapped(a: Assignment) -> Assignment:
+    """A copy whose axes are not where its readers think."""
+    assert isinstance(a.value, Access)
+    return replace(a, value=replace(a.value, subscripts=(*a.value.subscripts[:-2], a.value.subscripts[-1], a.value.subscripts[-2])))
+
+
+@pytest.mark.parametrize(
+    ("place", "change"),
+    [
+        (0, swapped),
+        (0, lambda a: replace(a, bounds=((a.bounds[0][0], 1, 4), *a.bounds[1:]))),
+        (0, lambda a: replace(a, tensor="S")),
+        (1, lambda a: replace(a, subscripts=(a.subscripts[1], a.subscripts[0], a.subscripts[2]))),
+        (1, lambda a: replace(a, start=None)),
+        (1, lambda a: replace(a, operator="max=")),
+        (2, lambda a: replace(a, value=replace(a.value, subscripts=(*a.value.subscripts[:1], *a.value.subscripts[:0:-1])))),
+    ],
+)
+def test_faults_are_found(place: int, change: object) -> None:
+    before, after = transposed(SCAN, SCANNED)
+    verify_assignments("transpose_tables", before, after)
+    wrong = list(after.assignments)
+    assert callable(change)
+    wrong[place] = change(wrong[place])
+    parts = tuple(wrong[:2]), tuple(wrong[2:])
+    with pytest.raises(VerifyError):
+        verify_assignments("transpose_tables", before, replace(after, assignments=tuple(wrong), replaced=parts))
+
+
+def test_results() -> None:
+    generator = torch.Generator().manual_seed(0)
+    table, at = torch.randn(30, 4, 12, generator=generator), torch.randint(4, (40, 200), generator=generator)
+    y = sum(table[:, :, k][:, at[:, k : k + 189]] for k in range(12))
+    assert isinstance(y, torch.Tensor)
+    torch.testing.assert_close(tcjit.define(SCAN).f(at, table), y.amax(2).T)
+    x, g = torch.randn(16, 20, 20, generator=generator), torch.randint(20, (900, 2), generator=generator)
+    torch.testing.assert_close(tcjit.define(GRID).f(x, g), x[:, g[:, 0], g[:, 1]] + x[:, g[:, 1], g[:, 0]])
