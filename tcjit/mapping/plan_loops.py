@@ -6,6 +6,7 @@ results lie along it keeps as many of them in vector registers as it has room fo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd, prod
@@ -18,7 +19,7 @@ from tcjit.grammar.walk import walk
 from tcjit.mapping.machine import LINE, Machine
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Group, Scop, ScopStatement
-from tcjit.mapping.strides import INTERLEAVED, accesses, moves_as_one, stride
+from tcjit.mapping.strides import INTERLEAVED, SHUFFLED, accesses, moves_as_one, stride, stride_in_lanes
 
 WIDE = {"float32", "float64", "int32", "int64"}  # types that vectors compute in, and of subscripts
 STREAM_TILE = 2048  # elements of one row piece when a single row must be shared by threads
@@ -193,6 +194,13 @@ def _merge_rows(scop: Scop, group: Group, lane: int, tile: list[int], machine: M
     return None
 
 
+def _are_vectors(scop: Scop, s: ScopStatement, dim: str) -> bool:
+    """Whether C compilers load and store all elements of lanes along a dimension as vectors, with shuffles at most."""
+    moves = Counter((a.tensor, stride_in_lanes(scop, s, a, dim)) for a in dict.fromkeys(accesses(s)))
+    near = (-1, 0, *range(1, INTERLEAVED + 1))
+    return all(step in near or step is not None and step <= min(count, SHUFFLED) for (_, step), count in moves.items())
+
+
 def _lane_choices(scop: Scop, group: Group, prefer: int | None) -> tuple[tuple[str, str], ...]:
     """For every statement the dimension along which the most accesses have unit or zero stride."""
     chosen = []
@@ -200,8 +208,7 @@ def _lane_choices(scop: Scop, group: Group, prefer: int | None) -> tuple[tuple[s
         s = scop.statement(name)
 
         def score(dim: str, s: ScopStatement = s) -> tuple[int, int, int]:
-            found = accesses(s)
-            moves = [stride(scop, a, dim) for a in found]
+            moves = [stride_in_lanes(scop, s, a, dim) for a in accesses(s)]
             preferred = prefer is not None and group.columns[prefer][s.name] == dim
             return (
                 preferred - sum(m not in (0, 1) for m in moves),
@@ -214,7 +221,7 @@ def _lane_choices(scop: Scop, group: Group, prefer: int | None) -> tuple[tuple[s
         candidates = [d for d in s.dims if s.extent(d) > 1 and (score(d)[1] > 0 or d in between)]
         costly = any(isinstance(part, Call) for part in walk(s.value))
         if prefer is not None and not s.reduction and not costly:  # lanes that only gather or scatter are slower than none
-            candidates = [d for d in candidates if all(stride(scop, a, d) in (-1, 0, *near) for a in accesses(s))]
+            candidates = [d for d in candidates if _are_vectors(scop, s, d)]
         if candidates:
             chosen.append((name, max(candidates, key=score)))
     return tuple(chosen)

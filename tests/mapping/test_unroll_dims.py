@@ -5,6 +5,7 @@ Modules: mapping.passes.unroll_dims
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -77,10 +78,34 @@ def test_few_terms_are_one_value_in_their_order() -> None:
     verify_assignments("unroll_dims", start, after)
 
 
+LIFE = """def f(uint8(H,W) X) -> (Y) {
+    N(y,x) +=! X((y + H + i - 1) % H,(x + W + j - 1) % W) where y in 0:H, x in 0:W, i in 0:3, j in 0:3
+    Y(y,x) = N(y,x) == 3 || (N(y,x) == 4 && X(y,x) == 1) ? 1 : 0
+}"""
+PACKED = """def f(uint8(H,W) X, uint8(4,8) T) -> (uint8(H,W/8) P) {
+    P(y,b) +=! X(y,8*b + k) > T(y % 4,k) ? k : 0 where k in 0:8
+}"""
+
+
+@pytest.mark.parametrize(("text", "shapes"), [(LIFE, {"X": (40, 131)}), (PACKED, {"X": (20, 800), "T": (4, 8)})])
+def test_windows_and_parts_of_rows_are_one_value_in_vectors(text: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Their loops are cut where rows end, so that none of them divides, and lanes that are 8 elements apart read all that lie between."""
+    start = before(text, shapes)
+    after = unroll_dims(start)
+    assert not any(a.reduction for a in after.assignments)
+    verify_assignments("unroll_dims", start, after)
+    made = emit_c(map_program(program(text, shapes), Options(), AVX512), C, AVX512, checked=False).text
+    assert "#pragma omp simd" in made and not re.search(r"tc_fdiv\([^()]*c1", made), made
+    given = {name: torch.randint(0, 9, shape, dtype=torch.uint8) for name, shape in shapes.items()}
+    expected = tcjit.define(text, target="reference").f(*given.values())
+    assert torch.equal(tcjit.define(text, target="cpu").f(*given.values()), expected)
+
+
 @pytest.mark.parametrize(
     ("text", "shapes"),
     [
-        ("def f(float(N,5) A) -> (S) { S(n) +=! A(n,d) }", {"A": (300, 5)}),  # too many terms
+        ("def f(float(N,5) A) -> (S) { S(n) +=! A(n,d) }", {"A": (300, 5)}),  # whole rows
+        ("def f(float(N,40) A) -> (S) { S(n) +=! A(n,2*d) where d in 0:20 }", {"A": (600, 40)}),  # too many terms
         ("def f(float(N,3) A) -> (S) { S(n) +=! A(n,d) }", {"A": (9, 3)}),  # too few results
         ("def f(float(N,3) A, float(3) b) -> (C) { C(n,d) = A(n,d) + b(d) }", {"A": (300, 3), "b": (3,)}),  # its rows merge
         ("def f(float(N,3) A) -> (C) { C(n,d) = A(n,d) > 0.0 ? A(n,d) : exp(A(n,d)) }", {"A": (300, 3)}),  # is one row

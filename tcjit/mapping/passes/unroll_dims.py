@@ -14,7 +14,7 @@ from math import prod
 
 from tcjit.grammar.affine import is_gather
 from tcjit.grammar.ast import Index
-from tcjit.grammar.polynomial import number
+from tcjit.grammar.polynomial import names, number
 from tcjit.grammar.walk import walk, with_index
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.collapse import bare_indices
@@ -23,6 +23,7 @@ from tcjit.mapping.reduction import combined
 from tcjit.mapping.strides import INTERLEAVED, stride_in
 
 LEAST = 64  # iterations of the other dimensions, of which vectors are made
+MOST_TERMS = 16  # of a sum over a window, or a part of a row, that is one value: whole rows, as softmax has them, are passed over together
 
 
 def unroll_dims(before: Assignments) -> Assignments:
@@ -41,7 +42,8 @@ def _added_up(before: Assignments, a: Assignment) -> Assignment:
     storage, terms = before.storages[a.tensor], prod(upper - lower for _, lower, upper in a.terms)
     typed = storage.dtype == a.value.dtype and storage.dtype not in (*ROUNDED, "bool")
     plain = a.reduction and not (a.final or a.outer or a.dynamic or a.constraints or a.tensor in a.inputs)
-    if not (plain and typed) or a.start is None or not 1 < terms <= INTERLEAVED or a.points < LEAST * terms:
+    most = INTERLEAVED if _is_over_rows(before, a) else MOST_TERMS
+    if not (plain and typed) or a.start is None or not 1 < terms <= most or a.points < LEAST * terms:
         return a
     picked = any(is_gather(sub) for access in a.reads for sub in access.subscripts)  # rows, before a loop over their elements
     if picked or terms * sum(1 for _ in walk(a.value)) > MOST_NODES:
@@ -51,6 +53,17 @@ def _added_up(before: Assignments, a: Assignment) -> Assignment:
         value = [with_index(term, dim, number(at)) for term in value for at in range(lower, upper)]
     total = reduce(partial(combined, a.operator), value, a.start)
     return replace(a, operator="=", value=total, bounds=a.results, reduction=(), start=None, untiled="")
+
+
+def _is_over_rows(before: Assignments, a: Assignment) -> bool:
+    """Whether a reduction goes over whole rows of all that it reads along it."""
+    moving = [
+        (sub, before.storages[access.tensor].shape[axis])
+        for access in a.reads
+        for axis, sub in enumerate(access.subscripts)
+        if set(a.reduction) & set(names(sub))
+    ]
+    return all(isinstance(sub, Index) and a.extents[sub.name] == extent for sub, extent in moving)
 
 
 def _innermost(before: Assignments, a: Assignment) -> str:
