@@ -34,6 +34,7 @@ PART = 16  # of the second cache that a tile of a transposition takes
 LEAST_LANES, TILES = 64, 16  # of such a tile, and tiles for each thread
 SHORT_ROW = 512  # bytes of a row of a transposition that need no others beside them
 TRANSPOSED_LINES = 2  # that a tile of such rows reads of each place
+FULL = 16  # iterations of lanes at least that fill vectors
 FEW = 16  # iterations of the other loops that leave threads idle
 
 
@@ -206,17 +207,18 @@ def _lane_choices(scop: Scop, group: Group, prefer: int | None) -> tuple[tuple[s
     chosen = []
     for name in group.statements:
         s = scop.statement(name)
+        near = range(1, INTERLEAVED + 1)
 
-        def score(dim: str, s: ScopStatement = s) -> tuple[int, int, int]:
+        def score(dim: str, s: ScopStatement = s, near: range = near) -> tuple[int, int, int, int]:
             moves = [stride_in_lanes(scop, s, a, dim) for a in accesses(s)]
             preferred = prefer is not None and group.columns[prefer][s.name] == dim
             return (
                 preferred - sum(m not in (0, 1) for m in moves),
                 2 * (moves[0] == 1) + sum(m == 1 for m in moves),
+                moves[0] in near and s.extent(dim) >= FULL,  # results in lines that fill up
                 min(s.extent(dim), 64),
             )
 
-        near = range(1, INTERLEAVED + 1)
         between = [] if s.reduction else [d for d in s.dims if any(stride(scop, a, d) in near for a in accesses(s))]
         candidates = [d for d in s.dims if s.extent(d) > 1 and (score(d)[1] > 0 or d in between)]
         costly = any(isinstance(part, Call) for part in walk(s.value))

@@ -49,12 +49,17 @@ NORMALS = """def f(float(P,3) V, int64(T,3) I) -> (N) {
 JOINED = "def f(float(N,2) A, float(N) B) -> (C) { C(n,d) = d < 2 ? A(n,d) : B(n) where d in 0:3, n in 0:N }"
 DISTANCES = "def f(float(N,3) A, float(M,3) B) -> (D) { D(i,j) +=! (A(i,d) - B(j,d)) * (A(i,d) - B(j,d)) }"
 
+ROTATIONS = """def f(float(N) T) -> (R) {
+    R(n,i,j) = i == j ? cos(T(n)) : (i < j ? 0.0 - sin(T(n)) : sin(T(n))) where i in 0:2, j in 0:2
+}"""
+
 PROGRAMS = {
     "cross": (CROSS, {"A": (300, 3), "B": (300, 3)}, 1),
     "unit": (UNIT, {"A": (300, 4)}, 1),
     "colours": (COLOURS, {"I": (20, 131, 3), "M": (3, 3), "o": (3,)}, 1),
     "softmax": (SOFTMAX, {"X": (300, 3)}, 1),
     "normals": (NORMALS, {"V": (50, 3), "I": (300, 3)}, 1),
+    "rotations": (ROTATIONS, {"T": (300,)}, 1),
     "joined": (JOINED, {"A": (300, 2), "B": (300,)}, 1),
 }
 
@@ -76,6 +81,33 @@ def test_few_terms_are_one_value_in_their_order() -> None:
     after = unroll_dims(start)
     assert [a.show() for a in after.assignments] == ["S(n) = 0.0 + A(n, 0) + A(n, 1) + A(n, 2) where n in 0:300"]
     verify_assignments("unroll_dims", start, after)
+
+
+def test_two_dimensions_innermost_are_unrolled_together() -> None:
+    """As matrices of few elements are; an assignment whose points are not all there is no proof."""
+    start = before(ROTATIONS, {"T": (300,)})
+    after = unroll_dims(start)
+    assert [tuple(sub.value for sub in a.subscripts[1:]) for a in after.assignments] == [(0, 0), (0, 1), (1, 0), (1, 1)]  # type: ignore[attr-defined]
+    verify_assignments("unroll_dims", start, after)
+    (parts,) = after.replaced
+    for new in (parts[:3], parts[::-1], (*parts, parts[0])):
+        with pytest.raises(VerifyError, match="a point is lost, or has another value"):
+            verify_assignments("unroll_dims", start, start.with_parts([new]))
+
+
+@pytest.mark.parametrize("function", ["sin", "abs"])
+def test_functions_have_vectors_of_far_elements(function: str) -> None:
+    """A sine for each of them takes longer than a scattered store; other values are as fast one by one."""
+    text = f"def f(float(N,6) X) -> (Y) {{ Y(n,l,c) = c == 0 ? {function}(X(n,l)) : 1.0 where c in 0:2 }}"
+    start = before(text, {"X": (300, 6)})
+    assert len(unroll_dims(start).assignments) == (2 if function == "sin" else 1)
+
+
+def test_results_are_written_line_by_line_where_vectors_fill_up() -> None:
+    """Lanes over rows would write a line for each element, and come back for the next one."""
+    text = "def f(float(T) P, float(F) W) -> (Y) { Y(t,f,c) = c == 0 ? sin(P(t) * W(f)) : cos(P(t) * W(f)) where c in 0:2 }"
+    made = emit_c(map_program(program(text, {"P": (100,), "W": (32,)}), Options(), AVX512), C, AVX512, checked=False).text
+    assert "Y[64 * c0 + 2 * c1]" in made and made.count("#pragma omp simd") == 1, made
 
 
 LIFE = """def f(uint8(H,W) X) -> (Y) {
