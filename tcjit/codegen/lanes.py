@@ -13,7 +13,7 @@ from tcjit.codegen.bounded_loops import bounded
 from tcjit.codegen.dialect import Dialect
 from tcjit.codegen.expression import vtype
 from tcjit.codegen.half_vectors import HALF, HalfLanes, converted, find_half_lanes
-from tcjit.codegen.loops import For, Reduction, Run, SimdLoop, runs, substitute
+from tcjit.codegen.loops import Compare, For, Reduction, Run, SimdLoop, runs, substitute
 from tcjit.codegen.prefetch_rows import row_prefetches
 from tcjit.codegen.profile import scaled
 from tcjit.codegen.reads import ReadEmitter
@@ -102,19 +102,33 @@ class LaneEmitter(ReadEmitter):
             return None
         value = self.mapped.scop.statement(run.statement).value
         found = LaneConditions(loop, run, self.mapped.scop.values, self.lanes_of(value.dtype))
-        return found if found.comparisons(value) else None
+        return found if found.comparisons(value) or len(found.periods(value)) > 1 else None
 
     def split(self, conditions: LaneConditions) -> None:
         """A loop without conditions where those that do not move with it hold, and one that asks them elsewhere, each cut where others
         change."""
-        branch = conditions.branch(self.mapped.scop.statement(conditions.run.statement).value)
-        if branch is None:
+        value = self.mapped.scop.statement(conditions.run.statement).value
+        segments, branch = conditions.segments(value, self.ranges), conditions.branch(value)
+        if segments is not None:
+            self.segments(conditions, *segments)
+        elif branch is None:
             self.cut(conditions)
         else:
             self.unswitch(conditions.run, branch, partial(self.cut, conditions))
 
+    def segments(self, conditions: LaneConditions, variable: str, segments: list[tuple[int, Expr]]) -> None:
+        """The loop for each segment of an outer one's values, with the value there."""
+        for number, (last, value) in enumerate(segments):
+            test = Compare(Linear.of(variable), "<=", Linear.of(last)).written(self.index)
+            opening = "else {" if number == len(segments) - 1 else f"else if ({test}) {{" if number else f"if ({test}) {{"
+            self.profile.count("tested", number < len(segments) - 1)
+            with self.indented(opening), self.valued(conditions.run, value):
+                self.split(conditions)
+
     def cut(self, conditions: LaneConditions) -> None:
-        for loop, value in conditions.parts(self.mapped.scop.statement(conditions.run.statement).value):
+        whole = self.mapped.scop.statement(conditions.run.statement).value
+        parts = [part for loop in conditions.periods(whole) for part in replace(conditions, loop=loop).parts(whole)]
+        for loop, value in parts:
             with self.valued(conditions.run, value):
                 self.unconditional(SimdLoop(loop))
 

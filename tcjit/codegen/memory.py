@@ -110,9 +110,9 @@ class KernelMemory:
         runtime: list[tuple[str, Linear]] = []
         for axis, (subscript, stride) in enumerate(zip(subscripts, storage.strides, strict=True)):
             if stride is None:
-                runtime.append((self.stride_name(storage, axis), subscript))
+                runtime.append((self.stride_name(storage, axis), simplified(subscript, ranges)))
             else:
-                fixed = fixed + subscript.times(stride)
+                fixed = fixed + simplified(subscript, ranges).times(stride)
         return Address(name, fixed, tuple(runtime))
 
     def extent(self, tensor: str, axis: int) -> Expr:

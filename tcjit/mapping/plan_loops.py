@@ -6,6 +6,7 @@ results lie along it keeps as many of them in vector registers as it has room fo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd, prod
@@ -19,7 +20,7 @@ from tcjit.mapping.data_bounds import LONG_ROW, bounds_of_terms, without
 from tcjit.mapping.machine import LINE, Machine
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Group, Scop, ScopStatement
-from tcjit.mapping.strides import INTERLEAVED, accesses, moves_as_one, stride
+from tcjit.mapping.strides import INTERLEAVED, SHUFFLED, accesses, moves_as_one, stride, stride_in_lanes
 
 WIDE = {"float32", "float64", "int32", "int64"}  # types that vectors compute in, and of subscripts
 STREAM_TILE = 2048  # elements of one row piece when a single row must be shared by threads
@@ -34,6 +35,7 @@ PART = 16  # of the second cache that a tile of a transposition takes
 LEAST_LANES, TILES = 64, 16  # of such a tile, and tiles for each thread
 SHORT_ROW = 512  # bytes of a row of a transposition that need no others beside them
 TRANSPOSED_LINES = 2  # that a tile of such rows reads of each place
+FULL = 16  # iterations of lanes at least that fill vectors
 FEW = 16  # iterations of the other loops that leave threads idle
 
 
@@ -198,28 +200,35 @@ def _merge_rows(scop: Scop, group: Group, lane: int, tile: list[int], machine: M
     return None
 
 
+def _are_vectors(scop: Scop, s: ScopStatement, dim: str) -> bool:
+    """Whether C compilers load and store all elements of lanes along a dimension as vectors, with shuffles at most."""
+    moves = Counter((a.tensor, stride_in_lanes(scop, s, a, dim)) for a in dict.fromkeys(accesses(s)))
+    near = (-1, 0, *range(1, INTERLEAVED + 1))
+    return all(step in near or step is not None and step <= min(count, SHUFFLED) for (_, step), count in moves.items())
+
+
 def _lane_choices(scop: Scop, group: Group, machine: Machine, prefer: int | None) -> tuple[tuple[str, str], ...]:
     """For every statement the dimension along which the most accesses have unit or zero stride."""
     chosen = []
     for name in group.statements:
         s = scop.statement(name)
+        near = range(1, INTERLEAVED + 1)
 
-        def score(dim: str, s: ScopStatement = s) -> tuple[int, int, int]:
-            found = accesses(s)
-            moves = [stride(scop, a, dim) for a in found]
+        def score(dim: str, s: ScopStatement = s, near: range = near) -> tuple[int, int, int, int]:
+            moves = [stride_in_lanes(scop, s, a, dim) for a in accesses(s)]
             preferred = prefer is not None and group.columns[prefer][s.name] == dim
             return (
                 preferred - sum(m not in (0, 1) for m in moves),
                 2 * (moves[0] == 1) + sum(m == 1 for m in moves),
+                moves[0] in near and s.extent(dim) >= FULL,  # results in lines that fill up
                 min(s.extent(dim), 64),
             )
 
-        near = range(1, INTERLEAVED + 1)
         between = [] if s.reduction else [d for d in s.dims if any(stride(scop, a, d) in near for a in accesses(s))]
         candidates = [d for d in s.dims if s.extent(d) > 1 and (score(d)[1] > 0 or d in between)]
         costly = any(isinstance(part, Call) for part in walk(s.value))
         if prefer is not None and not s.reduction and not costly:  # lanes that only gather or scatter are slower than none
-            candidates = [d for d in candidates if all(stride(scop, a, d) in (-1, 0, *near) for a in accesses(s))]
+            candidates = [d for d in candidates if _are_vectors(scop, s, d)]
         bounding = {name for bound in bounds_of_terms(s, scop.values) for name in names(bound.value)} if candidates else set()
         long = LONG_ROW * machine.lanes(DTYPES[s.value.dtype].bytes)
         free = [d for d in candidates if bounding and d not in bounding and (d not in s.reduction or s.extent(d) >= long)]

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from math import prod
 
-from tcjit.grammar.affine import linear
-from tcjit.grammar.ast import Access, Expr
-from tcjit.grammar.polynomial import names
+from tcjit.grammar.affine import linear, linear_form
+from tcjit.grammar.ast import Access, Binary, Expr
+from tcjit.grammar.polynomial import from_terms, integer, names
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Bounds, Storage
 
 KEPT = 32  # elements of a row that a thread of a GPU can keep in registers
 INTERLEAVED = 4  # elements between lanes, at most, that C compilers load and store with shuffles
+SHUFFLED = 8  # the same where lanes read all elements between
 SHARING = 1024  # threads of a block that can take a row together
 
 
@@ -33,6 +34,30 @@ def affine_form(subscript: Expr, values: Mapping[str, int]) -> tuple[dict[str, i
 def stride(scop: Scop, access: Access, dim: str) -> int | None:
     """Elements that an access moves when a dimension moves by one; None where that is not one number."""
     return stride_in(scop.tensor(access.tensor), access.subscripts, dim, scop.values)
+
+
+def stride_in_lanes(scop: Scop, s: ScopStatement, access: Access, dim: str) -> int | None:
+    """The same but for a few places, where quotients in subscripts change: loops over lanes are cut there."""
+    total = 0
+    for subscript, step in zip(access.subscripts, scop.tensor(access.tensor).strides, strict=True):
+        if involves(subscript, dim):
+            value = integer(subscript, scop.values)
+            terms = {} if value is None or isinstance(value, int) else value.terms
+            still = {atoms: c for atoms, c in terms.items() if not (len(atoms) == 1 and _seldom_changes(atoms[0], s, dim, scop.values))}
+            form = linear_form(from_terms(still))
+            coefficient = None if value is None or form is None else form[0].get(dim, 0)
+            if not isinstance(coefficient, int) or step is None:
+                return None
+            total += coefficient * step
+    return total
+
+
+def _seldom_changes(atom: Expr, s: ScopStatement, dim: str, values: Mapping[str, int]) -> bool:
+    """Whether a quotient changes once at most while a dimension goes through its values."""
+    if not (isinstance(atom, Binary) and atom.op == "/"):
+        return False
+    form, divisor = affine_form(atom.left, values), integer(atom.right, values)
+    return form is not None and isinstance(divisor, int) and abs(form[0].get(dim, 0)) * (s.extent(dim) - 1) <= divisor
 
 
 def stride_in(storage: Storage, subscripts: tuple[Expr, ...], dim: str, values: Mapping[str, int]) -> int | None:

@@ -113,7 +113,7 @@ class _Replacement(Instances):
         return "something was added" if left else ""
 
     def unrolled(self, old: Assignment, new: Sequence[Assignment]) -> str:
-        """The terms of a reduction in one value, from its start on; and an assignment for each point of a dimension of the results."""
+        """The terms of a reduction in one value, from its start on; and an assignment for each point of dimensions of the results."""
         whole = old
         if old.reduction:
             if old.start is None or old.dynamic or old.constraints or old.final or old.outer or old.tensor in old.inputs:
@@ -125,14 +125,15 @@ class _Replacement(Instances):
             whole = replace(old, operator="=", value=value, bounds=old.results, reduction=(), start=None, untiled="")
             if tuple(new) == (whole,):
                 return ""
-        dim = next((name for name in whole.dims if new and name not in new[0].dims), "")
+        dims = [name for name in whole.dims if new and name not in new[0].dims]
         own = {access.subscripts for access in whole.reads if access.tensor == old.tensor}
-        if not dim or not whole.is_elementwise or not own <= {old.subscripts}:
+        if not dims or not whole.is_elementwise or not own <= {old.subscripts}:
             return "no dimension of an elementwise assignment is unrolled"
         expected = []
-        for at in range(*whole.ranges[dim]):
-            value, *subscripts = (with_numbers(expr, {dim: at}) for expr in (whole.value, *old.subscripts))
-            bounds = tuple(bound for bound in whole.bounds if bound[0] != dim)
+        for point in product(*(range(*whole.ranges[dim]) for dim in dims)):
+            at = dict(zip(dims, point, strict=True))
+            value, *subscripts = (with_numbers(expr, at) for expr in (whole.value, *old.subscripts))
+            bounds = tuple(bound for bound in whole.bounds if bound[0] not in dims)
             expected.append(replace(whole, subscripts=tuple(subscripts), value=value, bounds=bounds))
         return "" if list(new) == expected else "a point is lost, or has another value"
 

@@ -81,6 +81,45 @@ def test_a_branch_outside_asks_what_does_not_move_with_the_loop() -> None:
     assert found.branch(value) is None
 
 
+def test_values_of_an_outer_loop_have_loops_of_their_own() -> None:
+    """A branch that asks whether all conditions hold would leave most iterations with all of them."""
+    found, value = conditions("i == 5 && j == 5 ? 1.0 : i > 5 && j == 5 ? B(i,j) : i > 5 && j > 5 ? A(i,j) * B(j % 9,j) : A(i,j)")
+    segments = found.segments(value, {"c0": (0, 89)})
+    assert segments is not None and segments[0] == "c0" and [last for last, _ in segments[1]] == [4, 5, 89]
+    first, *others = (show(part) for _, part in segments[1])
+    assert first == "A(i, j)" and not any("i ==" in one or "i >" in one for one in others)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "i >= 1 && i + 1 < N ? A(i - 1,j) : 0.0",  # one branch decides nearly all iterations
+        "i == 3 || i == 7 || i == 11 || i == 15 ? A(i,j) : B(i,j)",  # too many segments
+        "j >= 1 ? A(i,j - 1) : 0.0",
+        "i == j ? A(i,j) : B(i,j)",
+    ],
+)
+def test_segments_that_do_not_pay(value: str) -> None:
+    found, expr = conditions(value)
+    assert found.segments(expr, {"c0": (0, 89)}) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("A(i,(j + 1) % M) + A(i,(j + M - 1) % M)", [(0, 0), (1, 198), (199, 199)]),
+        ("A(i,(2 * M - 1 - j) % M)", [(0, 199)]),
+        ("A(i,(2 * M + 5 - j) % M)", [(0, 5), (6, 199)]),
+        ("A(i,(3 * j + 7) % M)", [(0, 64), (65, 130), (131, 197), (198, 199)]),
+        ("A(i,j / 4)", [(0, 199)]),  # in too many places
+        ("A(i,(i + j) % M)", [(0, 199)]),  # in another place in each row
+    ],
+)
+def test_loops_are_cut_where_quotients_change(value: str, expected: list[tuple[int, int]]) -> None:
+    found, expr = conditions(value)
+    assert [(loop.lower.constant, loop.upper.constant) for loop in found.periods(expr)] == expected
+
+
 @pytest.mark.parametrize("extent", [33, 200, 257])
 @pytest.mark.parametrize("rows", [1, 2, 37])
 @pytest.mark.parametrize(
@@ -90,6 +129,9 @@ def test_a_branch_outside_asks_what_does_not_move_with_the_loop() -> None:
         "(j >= 1 ? X(i,j - 1) : 0.0) + (j + 1 < M ? X(i,j + 1) : 0.0) + (i >= 1 ? X(i - 1,j) : 0.0) + (i + 1 < N ? X(i + 1,j) : 0.0)",
         "j == i ? 2.0 : j < 20 || i == 3 ? X(i,j) : 0.0 - X(i,M - 1 - j)",
         "!(j >= 5) && (i > 2 || j > 1) ? X(i,j) : j != 17 ? 1.0 : 3.0",
+        "(i == 1 && j == 5) ? 1.0 : (i > 1 && j == 5) ? X(i,1) : (i > 1 && j > 5) ? X(i,j) - X(i,5) * X(1,j) : X(i,j)",
+        "X((i + 1) % N,(j + 1) % M) + 2.0 * X(i,(j + M - 1) % M) - X(i,(2 * M + 3 - j) % M)",
+        "j > 2 ? X(i,(3 * j + 7) % M) : X(i,(j + i) % M)",
     ],
 )
 def test_results_are_those_of_the_reference(value: str, rows: int, extent: int) -> None:

@@ -53,6 +53,29 @@ def test_a_table_of_indices_may_stand_under_a_condition() -> None:
     assert "X(s, c) * Y_invariant(t, s)" in last
 
 
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        ("s <= t ? exp(S(t,s)) * V(s,c) : 0.0", "exp(S(t, s)) where t in 0:64, s in 0:64"),
+        ("s >= 1 ? exp(S(t,s - 1)) * V(s,c) : 0.0", ""),  # is not there everywhere
+        ("s <= t ? (S(t,s) + 1.0) * V(s,c) : 0.0", ""),  # takes no longer than a load
+    ],
+)
+def test_functions_under_conditions_are_stored_where_all_they_read_exists(value: str, stored: str) -> None:
+    """A function for each result takes longer than for all elements, also for those that conditions leave out."""
+    text = f"def f(float(T,T) S, float(T,C) V) -> (Y) {{ Y(t,c) +=! {value} where t in 0:T, s in 0:T }}"
+    made = hoisted(text, {"S": (64, 64), "V": (64, 32)})
+    assert [one.partition(" = ")[2] for one in made[:-1]] == [stored] * bool(stored)
+    assert len(hoisted(text, {"S": (64, 64), "V": (64, 32)}, cpu=False)) == 1
+    s, v = torch.randn(64, 64), torch.randn(64, 32)
+    torch.testing.assert_close(tcjit.define(text).f(s, v), tcjit.define(text, target="reference").f(s, v), rtol=1e-5, atol=1e-4)
+
+
+def test_two_uses_of_a_function_pay_in_a_reduction() -> None:
+    text = "def f(float(B,N) Q) -> (P) { P(b,c) +=! c == 0 ? cos(Q(b,i)) : sin(Q(b,i)) where c in 0:2 }"
+    assert len(hoisted(text, {"Q": (300, 40)})) == 3
+
+
 SYMMETRIC = "def f(float(M,M) A, float(M,N) B) -> (Y) { Y(i,j) +=! ((k <= i) ? A(i,k) : A(k,i)) * B(k,j) where i in 0:M }"
 
 

@@ -5,6 +5,7 @@ Modules: mapping.passes.unroll_dims
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -48,12 +49,17 @@ NORMALS = """def f(float(P,3) V, int64(T,3) I) -> (N) {
 JOINED = "def f(float(N,2) A, float(N) B) -> (C) { C(n,d) = d < 2 ? A(n,d) : B(n) where d in 0:3, n in 0:N }"
 DISTANCES = "def f(float(N,3) A, float(M,3) B) -> (D) { D(i,j) +=! (A(i,d) - B(j,d)) * (A(i,d) - B(j,d)) }"
 
+ROTATIONS = """def f(float(N) T) -> (R) {
+    R(n,i,j) = i == j ? cos(T(n)) : (i < j ? 0.0 - sin(T(n)) : sin(T(n))) where i in 0:2, j in 0:2
+}"""
+
 PROGRAMS = {
     "cross": (CROSS, {"A": (300, 3), "B": (300, 3)}, 1),
     "unit": (UNIT, {"A": (300, 4)}, 1),
     "colours": (COLOURS, {"I": (20, 131, 3), "M": (3, 3), "o": (3,)}, 1),
     "softmax": (SOFTMAX, {"X": (300, 3)}, 1),
     "normals": (NORMALS, {"V": (50, 3), "I": (300, 3)}, 1),
+    "rotations": (ROTATIONS, {"T": (300,)}, 1),
     "joined": (JOINED, {"A": (300, 2), "B": (300,)}, 1),
 }
 
@@ -77,10 +83,61 @@ def test_few_terms_are_one_value_in_their_order() -> None:
     verify_assignments("unroll_dims", start, after)
 
 
+def test_two_dimensions_innermost_are_unrolled_together() -> None:
+    """As matrices of few elements are; an assignment whose points are not all there is no proof."""
+    start = before(ROTATIONS, {"T": (300,)})
+    after = unroll_dims(start)
+    assert [tuple(sub.value for sub in a.subscripts[1:]) for a in after.assignments] == [(0, 0), (0, 1), (1, 0), (1, 1)]  # type: ignore[attr-defined]
+    verify_assignments("unroll_dims", start, after)
+    (parts,) = after.replaced
+    for new in (parts[:3], parts[::-1], (*parts, parts[0])):
+        with pytest.raises(VerifyError, match="a point is lost, or has another value"):
+            verify_assignments("unroll_dims", start, start.with_parts([new]))
+
+
+@pytest.mark.parametrize("function", ["sin", "abs"])
+def test_functions_have_vectors_of_far_elements(function: str) -> None:
+    """A sine for each of them takes longer than a scattered store; other values are as fast one by one."""
+    text = f"def f(float(N,6) X) -> (Y) {{ Y(n,l,c) = c == 0 ? {function}(X(n,l)) : 1.0 where c in 0:2 }}"
+    start = before(text, {"X": (300, 6)})
+    assert len(unroll_dims(start).assignments) == (2 if function == "sin" else 1)
+
+
+def test_results_are_written_line_by_line_where_vectors_fill_up() -> None:
+    """Lanes over rows would write a line for each element, and come back for the next one."""
+    text = "def f(float(T) P, float(F) W) -> (Y) { Y(t,f,c) = c == 0 ? sin(P(t) * W(f)) : cos(P(t) * W(f)) where c in 0:2 }"
+    made = emit_c(map_program(program(text, {"P": (100,), "W": (32,)}), Options(), AVX512), C, AVX512, checked=False).text
+    assert "Y[64 * c0 + 2 * c1]" in made and made.count("#pragma omp simd") == 1, made
+
+
+LIFE = """def f(uint8(H,W) X) -> (Y) {
+    N(y,x) +=! X((y + H + i - 1) % H,(x + W + j - 1) % W) where y in 0:H, x in 0:W, i in 0:3, j in 0:3
+    Y(y,x) = N(y,x) == 3 || (N(y,x) == 4 && X(y,x) == 1) ? 1 : 0
+}"""
+PACKED = """def f(uint8(H,W) X, uint8(4,8) T) -> (uint8(H,W/8) P) {
+    P(y,b) +=! X(y,8*b + k) > T(y % 4,k) ? k : 0 where k in 0:8
+}"""
+
+
+@pytest.mark.parametrize(("text", "shapes"), [(LIFE, {"X": (40, 131)}), (PACKED, {"X": (20, 800), "T": (4, 8)})])
+def test_windows_and_parts_of_rows_are_one_value_in_vectors(text: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Their loops are cut where rows end, so that none of them divides, and lanes that are 8 elements apart read all that lie between."""
+    start = before(text, shapes)
+    after = unroll_dims(start)
+    assert not any(a.reduction for a in after.assignments)
+    verify_assignments("unroll_dims", start, after)
+    made = emit_c(map_program(program(text, shapes), Options(), AVX512), C, AVX512, checked=False).text
+    assert "#pragma omp simd" in made and not re.search(r"tc_fdiv\([^()]*c1", made), made
+    given = {name: torch.randint(0, 9, shape, dtype=torch.uint8) for name, shape in shapes.items()}
+    expected = tcjit.define(text, target="reference").f(*given.values())
+    assert torch.equal(tcjit.define(text, target="cpu").f(*given.values()), expected)
+
+
 @pytest.mark.parametrize(
     ("text", "shapes"),
     [
-        ("def f(float(N,5) A) -> (S) { S(n) +=! A(n,d) }", {"A": (300, 5)}),  # too many terms
+        ("def f(float(N,5) A) -> (S) { S(n) +=! A(n,d) }", {"A": (300, 5)}),  # whole rows
+        ("def f(float(N,40) A) -> (S) { S(n) +=! A(n,2*d) where d in 0:20 }", {"A": (600, 40)}),  # too many terms
         ("def f(float(N,3) A) -> (S) { S(n) +=! A(n,d) }", {"A": (9, 3)}),  # too few results
         ("def f(float(N,3) A, float(3) b) -> (C) { C(n,d) = A(n,d) + b(d) }", {"A": (300, 3), "b": (3,)}),  # its rows merge
         ("def f(float(N,3) A) -> (C) { C(n,d) = A(n,d) > 0.0 ? A(n,d) : exp(A(n,d)) }", {"A": (300, 3)}),  # is one row

@@ -17,13 +17,15 @@ from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, factors, rebuild, walk, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
-from tcjit.mapping.operations import divides_integers, may_fail, operations
+from tcjit.mapping.operations import CALL, divides_integers, may_fail, operations
 from tcjit.mapping.reduction import signed
+from tcjit.mapping.strides import affine_form
 
 TYPES = ("float32", "float64")  # of what is hoisted: halves are widened first, and integers are parts of dot products, unless divided
 GATHER = 8  # the same of a read at a subscript that is data, which is checked; and no nest has it as an operand
 TRAFFIC = 8  # operations that an element of a temporary takes as long as: it is written and read
 USES = 4  # of each element of a temporary at least: fewer do not pay for memory that it may leave the caches for
+USES_OF_CALLS = 2  # the same of what takes as long as a function, in a reduction on a CPU
 WORTH_HOISTING = 1 << 14  # operations that are saved at least, on a CPU
 WORTH_LAUNCH = 1 << 24  # on a GPU, which runs another kernel for a temporary
 WORTH_NARROW = 8  # uses of a converted element that pay for storing it, if tensor cores load it then
@@ -78,7 +80,8 @@ class _Hoisting:
         """Whether a value is worth a temporary, and may be computed for all values of its indices."""
         dims = self.dims(value)
         count = prod(self.a.extents[dim] for dim in dims)
-        if not dims or self.a.points < USES * count:
+        calls = self.cpu and bool(self.a.reduction) and operations(value) >= CALL
+        if not dims or self.a.points < (USES_OF_CALLS if calls else USES) * count:
             return False
         if id(value) in self.converted:
             return self.a.points >= WORTH_NARROW * count
@@ -95,12 +98,26 @@ class _Hoisting:
             return False
         if any(lower < 0 for name, lower, _ in self.a.bounds if name in dims):
             return False
-        if guarded and accesses or any(access.tensor == self.a.tensor for access in accesses):
+        if guarded and accesses and not (calls and all(map(self.exists, accesses))):
+            return False
+        if any(access.tensor == self.a.tensor for access in accesses):
             return False
         if any(guards for _, guards in guarded_accesses(value)) and not self.is_affine_select(value):
             return False
         always = not guarded and not self.a.dynamic  # it is computed in any case
         return always or not may_fail(value, self.values, gathers=False)
+
+    def exists(self, access: Access) -> bool:
+        """Whether there is such an element for all values of the indices."""
+        shape = self.temporaries.tensors[access.tensor].shape
+        for subscript, extent in zip(access.subscripts, shape, strict=True):
+            form = affine_form(subscript, self.values)
+            if form is None or self.a.dynamic:
+                return False
+            ends = [sorted(factor * at for at in (self.a.ranges[name][0], self.a.ranges[name][1] - 1)) for name, factor in form[0].items()]
+            if form[1] + sum(least for least, _ in ends) < 0 or form[1] + sum(most for _, most in ends) >= extent:
+                return False
+        return True
 
     def is_gathered(self, subscript: Expr) -> bool:
         """Whether data are a subscript; of a pointwise assignment those of each element, as others pick rows before a loop."""

@@ -10,19 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial, reduce
+from itertools import product
 from math import prod
 
 from tcjit.grammar.affine import is_gather
-from tcjit.grammar.ast import Index
-from tcjit.grammar.polynomial import number
+from tcjit.grammar.ast import Call, Index
+from tcjit.grammar.polynomial import names, number
 from tcjit.grammar.walk import walk, with_index
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.collapse import bare_indices
+from tcjit.mapping.operations import CALL, operations
 from tcjit.mapping.passes.substitute_forward import MOST_NODES, ROUNDED
 from tcjit.mapping.reduction import combined
 from tcjit.mapping.strides import INTERLEAVED, stride_in
 
 LEAST = 64  # iterations of the other dimensions, of which vectors are made
+MOST_TERMS = 16  # of a sum over a window, or a part of a row, that is one value: whole rows, as softmax has them, are passed over together
 
 
 def unroll_dims(before: Assignments) -> Assignments:
@@ -30,7 +33,7 @@ def unroll_dims(before: Assignments) -> Assignments:
     added = [_added_up(before, a) for a in before.assignments]
     short = [_innermost(before, a) for a in added]
     changed = {n for n, a in enumerate(added) if a is not before.assignments[n]}
-    chosen = changed | {n for n, a in enumerate(added) if short[n] and not _moves_alike(before, a, short[n])}
+    chosen = changed | {n for n, a in enumerate(added) if not all(_moves_alike(before, a, dim) for dim in short[n])}
     while more := {n for n, a in enumerate(added) if n not in chosen and short[n] and any(_share(a, added[other]) for other in chosen)}:
         chosen |= more
     return before.with_parts(_points(a, short[n]) if n in chosen else (a,) for n, a in enumerate(added))
@@ -41,7 +44,8 @@ def _added_up(before: Assignments, a: Assignment) -> Assignment:
     storage, terms = before.storages[a.tensor], prod(upper - lower for _, lower, upper in a.terms)
     typed = storage.dtype == a.value.dtype and storage.dtype not in (*ROUNDED, "bool")
     plain = a.reduction and not (a.final or a.outer or a.dynamic or a.constraints or a.tensor in a.inputs)
-    if not (plain and typed) or a.start is None or not 1 < terms <= INTERLEAVED or a.points < LEAST * terms:
+    most = INTERLEAVED if _is_over_rows(before, a) else MOST_TERMS
+    if not (plain and typed) or a.start is None or not 1 < terms <= most or a.points < LEAST * terms:
         return a
     picked = any(is_gather(sub) for access in a.reads for sub in access.subscripts)  # rows, before a loop over their elements
     if picked or terms * sum(1 for _ in walk(a.value)) > MOST_NODES:
@@ -53,18 +57,33 @@ def _added_up(before: Assignments, a: Assignment) -> Assignment:
     return replace(a, operator="=", value=total, bounds=a.results, reduction=(), start=None, untiled="")
 
 
-def _innermost(before: Assignments, a: Assignment) -> str:
-    """The dimension of a few points along which the results of an elementwise assignment are neighbours."""
+def _is_over_rows(before: Assignments, a: Assignment) -> bool:
+    """Whether a reduction goes over whole rows of all that it reads along it."""
+    moving = [
+        (sub, before.storages[access.tensor].shape[axis])
+        for access in a.reads
+        for axis, sub in enumerate(access.subscripts)
+        if set(a.reduction) & set(names(sub))
+    ]
+    return all(isinstance(sub, Index) and a.extents[sub.name] == extent for sub, extent in moving)
+
+
+def _innermost(before: Assignments, a: Assignment) -> tuple[str, ...]:
+    """The dimensions of a few points in all along which the results of an elementwise assignment are neighbours."""
     types = {before.storages[tensor].dtype for tensor in (a.tensor, *a.inputs)}
     own = {access.subscripts for access in a.reads if access.tensor == a.tensor}
     if not a.is_elementwise or types & set(ROUNDED) or not own <= {a.subscripts}:
-        return ""
+        return ()
     steps = {name: stride_in(before.storages[a.tensor], a.subscripts, name, before.values) for name, _, _ in a.bounds}
-    for dim, extent in a.extents.items():
-        rows = any(steps[name] == extent and a.extents[name] >= LEAST for name in a.extents)
-        if steps[dim] == 1 and 1 < extent <= INTERLEAVED and rows and sum(sub == Index(dim, dtype="int64") for sub in a.subscripts) == 1:
-            return dim
-    return ""
+    found: dict[str, None] = {}
+    block = 1  # points that lie side by side
+    for dim, extent in sorted(a.extents.items(), key=lambda item: steps[item[0]] or 0):
+        if steps[dim] == block and 1 < extent <= INTERLEAVED // block and a.subscripts.count(Index(dim, dtype="int64")) == 1:
+            found[dim] = None
+            block *= extent
+    least = 1 if any(isinstance(part, Call) and operations(part) >= CALL for part in walk(a.value)) else LEAST  # functions have far lanes
+    rows = a.points >= LEAST * block and any(steps[name] == block and extent >= least for name, extent in a.extents.items())
+    return tuple(dim for dim in a.dims if dim in found) if rows else ()
 
 
 def _moves_alike(before: Assignments, a: Assignment, dim: str) -> bool:
@@ -78,13 +97,15 @@ def _share(a: Assignment, other: Assignment) -> bool:
     return a.tensor == other.tensor or a.tensor in other.inputs or other.tensor in a.inputs
 
 
-def _points(a: Assignment, dim: str) -> Sequence[Assignment]:
-    """An assignment for each value of a dimension, if there is one."""
-    if not dim:
+def _points(a: Assignment, dims: Sequence[str]) -> Sequence[Assignment]:
+    """An assignment for each point of some dimensions, if there are such."""
+    if not dims:
         return (a,)
-    bounds = tuple(bound for bound in a.bounds if bound[0] != dim)
+    bounds = tuple(bound for bound in a.bounds if bound[0] not in dims)
     parts = []
-    for point in map(number, range(*a.ranges[dim])):
-        value, *subscripts = (with_index(expr, dim, point) for expr in (a.value, *a.subscripts))
+    for point in product(*(range(*a.ranges[dim]) for dim in dims)):
+        value, *subscripts = (a.value, *a.subscripts)
+        for dim, at in zip(dims, map(number, point), strict=True):
+            value, *subscripts = (with_index(expr, dim, at) for expr in (value, *subscripts))
         parts.append(replace(a, subscripts=tuple(subscripts), value=value, bounds=bounds))
     return parts
