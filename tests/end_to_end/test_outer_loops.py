@@ -194,3 +194,13 @@ def test_one_thread_alone() -> None:
     text, shapes, _, slices = PROGRAMS["chain of products"]
     source = str(compiled(text, shapes, tcjit.Options(parallel=False)).source)
     assert slices and "tc_slice" in source and "TC_THREAD" not in source
+
+
+def test_copies_without_the_shared_loop_are_none_in_it() -> None:
+    source = """
+    def f(double(E,Q) w, double(E,Q,A,I) B, double(A,A) D, double(E,I,I) K) -> (R) {
+        R(e, q, c, j) +=! K(e, i, j) * w(e, q) * B(e, q, a, i) * D(a, c)
+    }"""
+    w, b, d, k = (torch.randn(shape, dtype=torch.float64) for shape in ((31, 8), (31, 8, 6, 24), (6, 6), (31, 24, 24)))
+    expected = torch.einsum("eij,eq,eqai,ac->eqcj", k, w, b, d)
+    torch.testing.assert_close(tcjit.define(source).f(w, b, d, k), expected)

@@ -69,9 +69,11 @@ def transpose_operands(before: Assignments, machine: Machine) -> Assignments:
         copies: dict[Expr, Expr] = {}
         assignments = []
         for access, _ in across:
+            if a.outer and not set(a.outer.dims) <= names(access).keys():
+                continue  # a copy in no loop of its own
             assignments.append(copied(access.tensor, access, near, set(names(access))))
             copies[access] = assignments[-1].element
-        return [*assignments, replace(a, value=replaced(a.value, copies))]
+        return [*assignments, replace(a, value=replaced(a.value, copies))] if copies else [a]
 
     return rewrite(before, visit)
 
