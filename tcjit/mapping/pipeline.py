@@ -12,7 +12,7 @@ from typing import Literal
 
 import islpy as isl
 
-from tcjit.errors import MappingError
+from tcjit.errors import MappingError, VerifyError
 from tcjit.grammar.ast import Program
 from tcjit.mapping import tree as trees
 from tcjit.mapping.assemble import assemble
@@ -201,6 +201,8 @@ def _within_budget() -> Iterator[None]:
     try:
         yield
     except isl.Error as error:
+        if "maximal number of operations" not in str(error):
+            raise VerifyError(f"isl: {error}", hint="report this: the program is fine, the mapping is not") from None
         raise MappingError(f"the compile budget does not suffice: {error}", hint="split the def into several smaller ones") from None
 
 
