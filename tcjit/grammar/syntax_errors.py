@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tcjit.errors import ParseError, Where
-from tcjit.grammar.ast import Binary, Expr, Name
+from tcjit.grammar.ast import Binary, Expr, Name, Number
 from tcjit.grammar.dtypes import ALIASES, DTYPES
 from tcjit.grammar.printer import show
 from tcjit.grammar.walk import walk
@@ -38,12 +38,15 @@ def where(token: Token, lines: list[str]) -> Where:
 
 def left_index(tensor: str, index: Expr) -> ParseError:
     """The error for ``O(i + 1) = ...``."""
-    name = next((node.name for node in walk(index) if isinstance(node, Name)), None)
-    hint = (
-        f"`{tensor}({name}) = ...`, with `{name}` shifted or scaled on the right instead"
-        if name
-        else f"a name with a range, as in `{tensor}(i) = ... where i in 0:1`"
-    )
+    names = [node.name for node in walk(index) if isinstance(node, Name)]
+    name = next((name for name in names if name[0].islower()), names[0] if names else "")  # sizes are seldom
+    number = index.text if isinstance(index, Number) else ""
+    if name:
+        hint = f"`{tensor}({name}) = ...`, with `{name}` shifted or scaled on the right instead, and its part of `{tensor}` as its range"
+    elif number.isdigit():
+        hint = f"a name with a range, as in `{tensor}(at) = ... where at in {number}:{int(number) + 1}`"
+    else:
+        hint = f"a name with a range, as in `{tensor}(at) = ... where at in 0:1`"
     return ParseError(f"an index of `{tensor}` on the left is a bare name, or reads a tensor", where=index.where, hint=hint)
 
 

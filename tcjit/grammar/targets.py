@@ -38,7 +38,7 @@ def target_extents(typer: Typer, source: Assign, indices: Collection[str]) -> di
             )
         if places[0] in extents:
             raise CheckError(f"a second range for `{text}`", where=clause.where, hint="drop one of them")
-        found = bounds(typer, RangeClause(text, clause.lower, clause.upper, clause.where), indices)
+        found = bounds(typer, RangeClause(text, clause.lower, clause.upper, clause.where), indices, "=")
         if found.lower != Const(0, dtype="int64"):
             raise CheckError(f"the range of `{text}`, an extent, does not start at 0", where=clause.where, hint=f"`{text} in 0:...`")
         extents |= dict.fromkeys(places, found.upper)
