@@ -9,14 +9,14 @@ from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Ra
 from tcjit.grammar.expressions import Typer
 from tcjit.grammar.printer import show
 
-
 _NEUTRAL = {"*=": "1", "max=": "-infinity()", "min=": "infinity()"}  # what a term has that leaves a result as it is; of sums 0
 
 
 def bounds(typer: Typer, clause: RangeClause, indices: Collection[str], operator: str) -> RangeClause:
     """The range with its bounds typed: int64, of Const, Size, Scalar, Binary (+ - * /) and Call (min, max) only.
 
-    ``indices`` are those of the statement, ``operator`` its own. Raises ``CheckError`` for a bound that names one (a triangular range) or reads a tensor.
+    ``indices`` are those of the statement, ``operator`` its own. Raises ``CheckError`` for a bound that names one (a triangular range) or
+    reads a tensor.
     """
     neutral = _NEUTRAL.get(operator, "0")
     lower = _plain(typer.index(clause.lower), indices, clause.index, f"{clause.index} >= {show(clause.lower)} ? ... : {neutral}")

@@ -46,8 +46,6 @@ SYNTAX = [
     ("O(i + 1) = v(i)", "an index of `O` on the left is a bare name", "`O(i) = ...`, with `i` shifted"),
     ("O(K + i) = v(i)", "an index of `O` on the left is a bare name", "`O(i) = ...`, with `i` shifted"),
     ("O(2) = v(i)", "an index of `O` on the left is a bare name", "at in 2:3"),
-    ("O(i) *=! v(j) where j in 0:i", "the range of `j` names the index `i`", "`j < i ? ... : 1`"),
-    ("O(i) max=! v(j) where j in i:M", "the range of `j` names the index `i`", "`j >= i ? ... : -infinity()`"),
     ("O[i] = v(i)", "`[` is no part of the language", "`A(i, j)`"),
     ("O(i) = v(i);", "`;` is no part", "no separator"),
     ("O(i) = 'x'", "`'` is no part", "no strings"),
@@ -109,6 +107,8 @@ PROGRAMS = [
 
 # what stands between the braces, with the parameters of HEAD
 MEANING = [
+    ("O(i) *=! v(j) where j in 0:i", "the range of `j` names the index `i`", "`j < i ? ... : 1`"),
+    ("O(i) max=! v(j) where j in i:M", "the range of `j` names the index `i`", "`j >= i ? ... : -infinity()`"),
     # targets: subscripts of the left side that read tensors
     ("O(Idx(i)) = v(i) where Idx(i) in 0:M", "`=` stores one value, and several may go to the element `Idx(i)` of `O`", "`+=!` adds"),
     ("O(Idx(i)) +=! v(i)", "nothing gives dimension 0 of `O` an extent", "`where Idx(i) in 0:N`, or the type of the result"),
