@@ -278,7 +278,7 @@ class _Checker:
                 raise CheckError(
                     f"no expression uses `{clause.index}`, which has a range", where=clause.where, hint="drop the range, or use the index"
                 )
-            clauses.append(bounds(typer, clause, used, source.operator))
+            clauses.append(bounds(typer, clause, used, source.operator.removesuffix("!")))
         return tuple(clauses)
 
     # ------------------------------------------------------------ the tensor a statement writes
