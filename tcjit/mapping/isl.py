@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import islpy as isl
 
 from tcjit.errors import MappingError, VerifyError
-from tcjit.grammar.affine import isl_name
+from tcjit.grammar.affine import condition, isl_name
 from tcjit.grammar.ast import Expr, Scalar, Size
 from tcjit.grammar.polynomial import names as index_names
 
@@ -64,6 +64,12 @@ def sizes_in(exprs: Iterable[Expr], values: Mapping[str, int]) -> str:
     given = (name for expr in exprs for kind in (Size, Scalar) for name in index_names(expr, kind))
     found = dict.fromkeys(isl_name(name) for name in given if name not in values)
     return f"[{', '.join(found)}] -> " if found else ""
+
+
+def index_fact(expr: Expr, values: Mapping[str, int]) -> str | None:
+    """isl's text of a condition on indices alone, fit to stand beside others; None for any other."""
+    text = condition(expr, values)
+    return None if text is None or sizes_in([expr], values) else f"({text})"
 
 
 def holds(facts: Sequence[str], values: Mapping[str, int]) -> bool:

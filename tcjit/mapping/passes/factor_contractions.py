@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.affine import condition, guarded_accesses
 from tcjit.grammar.arithmetic import plus
 from tcjit.grammar.ast import Access, Binary, Expr, Index, Select
 from tcjit.grammar.polynomial import names
@@ -68,6 +68,8 @@ def factor_contractions(before: Assignments) -> Assignments:
         if temporaries.tensors[a.tensor].dtype != a.value.dtype or a.tensor in a.inputs:
             return [a]
         contraction = _Contraction(a)
+        if any(condition(one, before.values) is None for one in contraction.conditions):
+            return [a]  # data pick the terms
         if contraction.conditions and any(map(may_fail, contraction.factors)):
             return [a]  # conditions protect what may fail
         operations, every = contraction.at_once(contraction.all), contraction.all

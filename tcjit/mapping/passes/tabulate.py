@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import islpy as isl
 
-from tcjit.grammar.affine import affine, condition, isl_name
+from tcjit.grammar.affine import affine, isl_name
 from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Cast, Expr, Select
 from tcjit.grammar.polynomial import INTEGERS, names
 from tcjit.grammar.walk import children, rebuild, replaced, walk
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
-from tcjit.mapping.isl import context, points
+from tcjit.mapping.isl import context, index_fact, points
 from tcjit.mapping.operations import may_fail, operations
 from tcjit.mapping.passes.hoist_invariants import TRAFFIC, TYPES, USES, WORTH_HOISTING, WORTH_LOAD
 from tcjit.mapping.storage import fresh
@@ -70,9 +70,9 @@ class _Tables:
             return self.tabulated(value, conditions)
         if isinstance(value, Access):
             return value
-        if isinstance(value, Select) and (text := condition(value.condition, self.values)) is not None:
-            then = self.rewritten(value.then, [*conditions, f"({text})"])
-            return replace(value, then=then, other=self.rewritten(value.other, [*conditions, f"(not ({text}))"]))
+        if isinstance(value, Select) and (fact := index_fact(value.condition, self.values)) is not None:
+            then = self.rewritten(value.then, [*conditions, fact])
+            return replace(value, then=then, other=self.rewritten(value.other, [*conditions, f"(not {fact})"]))
         return rebuild(value, lambda part: self.rewritten(part, conditions))
 
     def tabulated(self, value: Expr, conditions: Sequence[str]) -> Expr:
