@@ -123,7 +123,8 @@ def test_a_condition_is_a_factor() -> None:
     ]
     protected = "def f(float(E,C) X, float(A,B) Y) -> (O) { O(a) +=! (b >= 5) ? X(b-5,c) * Y(a,b) : 0.0 }"
     assert factored(protected, {"X": (15, 300), "Y": (500, 20)})[0].startswith("O_factor(b + -5) += b >= 5 ? X(b - 5, c) : 0.0 from 0.0")
-    outside = before(protected.replace("b >= 5", "a + b < 10").replace("b-5", "b").replace("0.0 }", "0.0 where b in 0:20 }"), {"X": (10, 300), "Y": (500, 20)})
+    text = protected.replace("b >= 5", "a + b < 10").replace("b-5", "b").replace("0.0 }", "0.0 where b in 0:20 }")
+    outside = before(text, {"X": (10, 300), "Y": (500, 20)})
     assert factor_contractions(outside).assignments == outside.assignments  # the condition protects the rows of X
 
 

@@ -220,5 +220,6 @@ def test_numbers_are_the_same(target: str) -> None:
     torch.testing.assert_close(y.double(), centred.T @ centred / 3, rtol=1e-4, atol=1e-3)
     decay = torch.exp(step[None] - step[:, None]).tril()
     torch.testing.assert_close(z.double(), decay @ x.double(), rtol=1e-4, atol=1e-4)
-    assert ("Z_table" if target == "cpu" else "Z_invariant") in kernel.source and ("Y_dividend_invariant" in kernel.source or target == "opencl")
+    assert ("Z_table" if target == "cpu" else "Z_invariant") in kernel.source
+    assert ("Y_dividend_invariant" in kernel.source or target == "opencl")
     assert kernel.resources["verified"]
