@@ -1,7 +1,8 @@
 """Operators that were written by hand, as researchers would, beside eager PyTorch and ``torch.compile``:
-``python benchmarks/generality/written.py [--only dft_power,swin_attention_probs] [--quick]``.
+``python benchmarks/generality/written.py [--only dft_power,swin_attention_probs] [--quick] [--backward]``.
 
-Results are compared with PyTorch's, in the same type. The exit status is 1 where one differs.
+Results are compared with PyTorch's, in the same type. The exit status is 1 where one differs. ``--backward`` times the gradients of the
+operators that have some, beside eager PyTorch's alone, and compares those of single and double precision.
 """
 from __future__ import annotations
 
@@ -11,11 +12,16 @@ import os
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 HERE = Path(__file__).resolve().parent
 sys.path[:1] = [str(HERE.parent), str(HERE.parent / "peers"), str(HERE.parents[1])]
+
+if TYPE_CHECKING:
+    from generality.written_operators import WrittenOperator
 
 COMPILE_S = 60.0  # the longest that torch.compile may take
 
@@ -24,6 +30,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="names, with commas between them")
     parser.add_argument("--quick", action="store_true", help="beside eager only")
+    parser.add_argument("--backward", action="store_true", help="gradients, beside eager")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=1.0, help="of all rounds of an operator together")
     options = parser.parse_args()
@@ -39,8 +46,19 @@ def main() -> int:
     chosen = [OPERATORS[name] for name in options.only.split(",")] if options.only else list(OPERATORS.values())
     ratios, wrong = {}, []
     print(f"{'operator':30s}{'tcjit us':>10s}{'eager us':>10s}{'compile us':>11s}{'ratio':>8s}")
+    for one in chosen if options.backward else ():
+        made = gradients(one)
+        if made is None:
+            continue
+        if not made[1] <= max(1e-3, 10 * one.tolerance):
+            wrong.append(one.name)
+            print(f"{one.name:30s} WRONG {made[1]:.1e}", flush=True)
+            continue
+        record = in_turns(made[0], Settings(rounds=options.rounds, seconds=options.seconds))
+        ratios[one.name] = record["ratio"]
+        print(f"{one.name:30s}{record['tcjit_us']:10.1f}{record['eager_us']:10.1f}{'-':>11s}{record['ratio']:8.2f}", flush=True)
     with torch.no_grad():
-        for one in chosen:
+        for one in () if options.backward else chosen:
             tensors = one.tensors()
             function = tcjit.define(one.text)[one.entry]
             if not one.error(function(*tensors), one.reference(*tensors)) <= one.tolerance:
@@ -68,6 +86,43 @@ def main() -> int:
     print(f"{len(ordered)} operators: geometric mean {mean:.3f}, 5th percentile {low:.2f}, {len(wrong)} wrong")
     print(f"below 0.93: {below or 'none'}")
     return bool(wrong)
+
+
+def gradients(one: WrittenOperator) -> tuple[dict[str, Callable[[], object]], float] | None:
+    """The backwards of an operator and of PyTorch's form, and the largest error of a gradient relative to its largest magnitude.
+
+    None where PyTorch has none. Of halves the error is 0: PyTorch rounds in between, and ties are decided otherwise.
+    """
+    import torch
+
+    import tcjit
+
+    tensors = [t.detach().requires_grad_() if t.is_floating_point() else t for t in one.tensors()]
+    wanted = [t for t in tensors if t.requires_grad]
+    results = []
+    for function in (tcjit.define(one.text)[one.entry], one.reference):
+        found = function(*tensors)
+        results.append(found if isinstance(found, tuple) else (found,))
+    both = [at for at, (own, other) in enumerate(zip(*results, strict=True)) if own.requires_grad and other.requires_grad]
+    if not both:
+        return None
+    generator = torch.Generator().manual_seed(2)
+    seeds = [torch.randn(results[0][at].shape, generator=generator).to(results[0][at].dtype) for at in both]
+    calls: dict[str, Callable[[], object]] = {
+        name: partial(
+            torch.autograd.grad, [found[at] for at in both], wanted, seeds, retain_graph=True, allow_unused=True, materialize_grads=True
+        )
+        for name, found in zip(("tcjit", "eager"), results, strict=True)
+    }
+    try:
+        pairs = list(zip(calls["tcjit"](), calls["eager"](), strict=True))
+    except RuntimeError as error:  # PyTorch's form writes in place
+        if isinstance(error, tcjit.errors.TCError):
+            raise
+        return None
+    if any(t.dtype in (torch.float16, torch.bfloat16) for t in wanted):
+        return calls, 0.0
+    return calls, max(float((a.double() - b.double()).abs().max() / b.double().abs().max().clamp(min=1e-30)) for a, b in pairs)
 
 
 if __name__ == "__main__":

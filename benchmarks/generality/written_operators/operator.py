@@ -21,10 +21,8 @@ class WrittenOperator:
 
     @property
     def entry(self) -> str:
-        """The name of the def."""
-        found = re.search(r"def (\w+)", self.text)
-        assert found is not None
-        return found[1]
+        """The name of the def, the last of the text."""
+        return re.findall(r"def (\w+)", self.text)[-1]
 
     def tensors(self) -> Sequence[torch.Tensor]:
         return self.arguments(torch.Generator().manual_seed(1))

@@ -1,0 +1,942 @@
+# ruff: noqa: E501, E702, E703, E704, E731, E741, E301, E302, E305, C408, B023, N803, N806 (a table: tensors have the names of the texts)
+"""Operators of machine learning beyond the standard layers; as in ``learning``."""
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from generality.written_operators.operator import WrittenOperator
+
+OPERATORS: list[WrittenOperator] = []
+
+
+def op(one):
+    OPERATORS.append(WrittenOperator(one["name"], one["text"], one["args"], one["torch"], one["tol"]))
+
+
+def r(g, *s, dtype=torch.float32):
+    return torch.randn(*s, generator=g, dtype=torch.float64 if dtype == torch.float64 else torch.float32).to(dtype)
+
+
+def u(g, *s, dtype=torch.float32):
+    return torch.rand(*s, generator=g, dtype=torch.float64 if dtype == torch.float64 else torch.float32).to(dtype)
+
+
+def ri(g, lo, hi, *s, dtype=torch.int64):
+    return torch.randint(lo, hi, s, generator=g, dtype=dtype)
+
+
+# ---------------------------------------------------------------- state spaces, long convolutions, retention
+
+def _selective(H, X, Dt, bias, A, B, C, D, Z):
+    dt = F.softplus(Dt + bias)
+    Hn = torch.exp(dt[..., None] * A) * H + (dt * X)[..., None] * B[:, None]
+    y = torch.einsum("bdn,bn->bd", Hn, C) + D * X
+    return y * F.silu(Z), Hn
+
+
+op(dict(name="selective_scan_step", text='''
+def selective_scan_step(float(B,D,N) H, float(B,D) X, float(B,D) Dt, float(D) bias, float(D,N) A, float(B,N) Bm, float(B,N) Cm, float(D) Skip, float(B,D) Z) -> (Y, Hn) {
+    Delta(b, d) = log1p(exp(Dt(b, d) + bias(d)))
+    Hn(b, d, n) = exp(Delta(b, d) * A(d, n)) * H(b, d, n) + Delta(b, d) * X(b, d) * Bm(b, n)
+    S(b, d) +=! Hn(b, d, n) * Cm(b, n)
+    Y(b, d) = (S(b, d) + Skip(d) * X(b, d)) * Z(b, d) * sigmoid(Z(b, d))
+}''', args=lambda g: [r(g, 6, 1536, 16), r(g, 6, 1536), r(g, 6, 1536), r(g, 1536), -torch.exp(r(g, 1536, 16)), r(g, 6, 16), r(g, 6, 16), r(g, 1536), r(g, 6, 1536)],
+    torch=_selective, tol=2e-5))
+
+
+def _s4d(Are, Aim, Cre, Cim, Dt, Like):
+    A = torch.complex(Are, Aim) * Dt[:, None]
+    l = torch.arange(Like.shape[0], dtype=torch.float64)
+    K = torch.exp(A[:, :, None] * l)
+    return 2 * torch.einsum("hn,hnl->hl", torch.complex(Cre, Cim), K).real
+
+
+op(dict(name="s4d_kernel", text='''
+def s4d_kernel(double(H,N) Are, double(H,N) Aim, double(H,N) Cre, double(H,N) Cim, double(H) Dt, double(L) Like) -> (K) {
+    K(h, l) +=! 2.0 * exp(l * Dt(h) * Are(h, n)) * (Cre(h, n) * cos(l * Dt(h) * Aim(h, n)) - Cim(h, n) * sin(l * Dt(h) * Aim(h, n))) where l in 0:L
+}''', args=lambda g: [-u(g, 24, 16, dtype=torch.float64), 3.14 * torch.arange(16.0, dtype=torch.float64).expand(24, 16), r(g, 24, 16, dtype=torch.float64), r(g, 24, 16, dtype=torch.float64), 0.001 + 0.1 * u(g, 24, dtype=torch.float64), torch.zeros(600, dtype=torch.float64)],
+    torch=_s4d, tol=1e-10))
+
+
+def _zoh(Delta, A, B, U):
+    dA = torch.exp(Delta[..., None] * A)
+    return dA, (dA - 1) / A * B[:, :, None] * U[..., None]
+
+
+op(dict(name="zoh_discretise", text='''
+def zoh_discretise(float(B,L,D) Delta, float(D,N) A, float(B,L,N) Bm, float(B,L,D) U) -> (dA, dBu) {
+    dA(b, l, d, n) = exp(Delta(b, l, d) * A(d, n))
+    dBu(b, l, d, n) = (dA(b, l, d, n) - 1.0) / A(d, n) * Bm(b, l, n) * U(b, l, d)
+}''', args=lambda g: [0.1 + u(g, 2, 97, 192), -1 - u(g, 192, 16), r(g, 2, 97, 16), r(g, 2, 97, 192)], torch=_zoh, tol=1e-5))
+
+
+def _hyena(U, K, bias, X):
+    L = U.shape[-1]
+    Y = torch.fft.irfft(torch.fft.rfft(U, n=2 * L) * torch.fft.rfft(K, n=2 * L), n=2 * L)[..., :L]
+    return (Y + bias[:, None] * U) * X
+
+
+op(dict(name="hyena_long_conv", text='''
+def hyena_long_conv(float(B,D,L) U, float(D,L) K, float(D) bias, float(B,D,L) X) -> (Y) {
+    C(b, d, t) +=! (s <= t) ? U(b, d, s) * K(d, t - s) : 0.0 where t in 0:L, s in 0:L
+    Y(b, d, t) = (C(b, d, t) + bias(d) * U(b, d, t)) * X(b, d, t)
+}''', args=lambda g: [r(g, 2, 48, 512), r(g, 48, 512) * torch.exp(-torch.arange(512.) / 100), r(g, 48), r(g, 2, 48, 512)], torch=_hyena, tol=5e-5))
+
+
+def _retention(Q, K, V, gamma):
+    T = Q.shape[2]
+    i = torch.arange(T)
+    d = i[:, None] - i
+    M = torch.where(d >= 0, gamma[:, None, None] ** d.clamp_min(0), 0.0)
+    S = Q @ K.transpose(-1, -2) * M
+    return (S / S.abs().sum(-1, keepdim=True).clamp_min(1.0)) @ V
+
+
+op(dict(name="retention", text='''
+def retention(float(B,H,T,D) Q, float(B,H,T,D) K, float(B,H,T,E) V, float(H) gamma) -> (Y) {
+    A(b, h, i, j) +=! Q(b, h, i, d) * K(b, h, j, d)
+    A(b, h, i, j) = (j <= i) ? A(b, h, i, j) * pow(gamma(h), float(i - j)) : 0.0
+    N(b, h, i) +=! fabs(A(b, h, i, j))
+    Y(b, h, i, e) +=! A(b, h, i, j) / max(N(b, h, i), 1.0) * V(b, h, j, e)
+}''', args=lambda g: [r(g, 2, 4, 130, 32), r(g, 2, 4, 130, 32) / 6, r(g, 2, 4, 130, 48), 1 - 2.0 ** (-5 - torch.arange(4.))], torch=_retention, tol=3e-5))
+
+
+def _rwkv(K, V, R, w, uu, A, B, P):
+    q = torch.maximum(P, uu + K)
+    e1, e2 = torch.exp(P - q), torch.exp(uu + K - q)
+    y = torch.sigmoid(R) * (e1 * A + e2 * V) / (e1 * B + e2)
+    q2 = torch.maximum(P - w, K)
+    e1, e2 = torch.exp(P - w - q2), torch.exp(K - q2)
+    return y, e1 * A + e2 * V, e1 * B + e2, q2
+
+
+op(dict(name="rwkv_time_mixing", text='''
+def rwkv_step(float(B,C) K, float(B,C) V, float(B,C) R, float(C) w, float(C) u, float(B,C) A, float(B,C) Bd, float(B,C) P) -> (Y, An, Bn, Pn) {
+    Y(b, c) = sigmoid(R(b, c)) * (exp(P(b, c) - q) * A(b, c) + exp(u(c) + K(b, c) - q) * V(b, c)) / (exp(P(b, c) - q) * Bd(b, c) + exp(u(c) + K(b, c) - q)) where q = max(P(b, c), u(c) + K(b, c))
+    Pn(b, c) = max(P(b, c) - w(c), K(b, c))
+    An(b, c) = exp(P(b, c) - w(c) - Pn(b, c)) * A(b, c) + exp(K(b, c) - Pn(b, c)) * V(b, c)
+    Bn(b, c) = exp(P(b, c) - w(c) - Pn(b, c)) * Bd(b, c) + exp(K(b, c) - Pn(b, c))
+}''', args=lambda g: [r(g, 3, 257), r(g, 3, 257), r(g, 3, 257), u(g, 257), r(g, 257), r(g, 3, 257), u(g, 3, 257) + 0.5, r(g, 3, 257)], torch=_rwkv, tol=2e-5))
+
+
+# ---------------------------------------------------------------- routing
+
+def _mod(X, Fx, W):
+    k = X.shape[1] // 4
+    v, i = W.topk(k, dim=1)
+    ix = i[..., None].expand(-1, -1, X.shape[2])
+    return X.scatter_add(1, ix, Fx.gather(1, ix) * v[..., None])
+
+
+op(dict(name="mixture_of_depths", text='''
+def mixture_of_depths(float(B,T,D) X, float(B,T,D) Fx, float(B,T) W) -> (Y) {
+    Rank(b, t) +=! (W(b, s) > W(b, t) || (W(b, s) == W(b, t) && s < t)) ? 1 : 0
+    Y(b, t, d) = (Rank(b, t) < T / 4) ? X(b, t, d) + W(b, t) * Fx(b, t, d) : X(b, t, d)
+}''', args=lambda g: [r(g, 4, 384, 200), r(g, 4, 384, 200), r(g, 4, 384)], torch=_mod, tol=1e-6))
+
+
+def _switch(X, W):
+    p = torch.softmax(X @ W.T, -1)
+    v, i = p.max(-1)
+    E = W.shape[0]
+    cnt = torch.bincount(i, minlength=E)
+    return cnt.to(torch.int32), v, E * (cnt * p.mean(0)).sum() / X.shape[0]
+
+
+op(dict(name="switch_router_stats", text='''
+def switch_router_stats(float(T,D) X, float(E,D) W) -> (int32(E) Count, Gate, float Loss) {
+    L(t, e) +=! X(t, d) * W(e, d)
+    M(t) max=! L(t, e)
+    Z(t) +=! exp(L(t, e) - M(t))
+    Gate(t) = 1.0 / Z(t)
+    Top(t) min=! (L(t, e) == M(t)) ? e : E
+    Count(e) +=! (Top(t) == e) ? 1 : 0 where e in 0:E
+    P(e) +=! exp(L(t, e) - M(t)) / Z(t)
+    Loss +=! E * float(Count(e)) / T * P(e) / T
+}''', args=lambda g: [r(g, 1000, 96), r(g, 12, 96) / 8], torch=_switch, tol=1e-5))
+
+
+def _caps(Uh, Bl):
+    C = torch.softmax(Bl, 2)
+    S = torch.einsum("bio,biod->bod", C, Uh)
+    n2 = (S * S).sum(-1, keepdim=True)
+    V = S * (n2 / (1 + n2)) * torch.rsqrt(n2 + 1e-8)
+    return V, Bl + torch.einsum("biod,bod->bio", Uh, V)
+
+
+op(dict(name="capsule_routing", text='''
+def capsule_routing(float(B,I,O,D) Uh, float(B,I,O) L) -> (V, Ln) {
+    Z(b, i) +=! exp(L(b, i, o))
+    S(b, o, d) +=! exp(L(b, i, o)) / Z(b, i) * Uh(b, i, o, d)
+    Q(b, o) +=! S(b, o, d) * S(b, o, d)
+    V(b, o, d) = S(b, o, d) * Q(b, o) / (1.0 + Q(b, o)) * rsqrt(Q(b, o) + 1e-8)
+    A(b, i, o) +=! Uh(b, i, o, d) * V(b, o, d)
+    Ln(b, i, o) = L(b, i, o) + A(b, i, o)
+}''', args=lambda g: [r(g, 3, 576, 10, 16) * 0.2, r(g, 3, 576, 10)], torch=_caps, tol=1e-5))
+
+
+# ---------------------------------------------------------------- vision by gathers
+
+def _grid(X, G):
+    return F.grid_sample(X, G, mode="bilinear", padding_mode="border", align_corners=True)
+
+
+op(dict(name="grid_sample_border", text='''
+def grid_sample_border(float(N,C,H,W) X, float(N,P,Q,2) G) -> (Y) {
+    Gx(n, p, q) = clamp((G(n, p, q, 0) + 1.0) / 2.0 * (W - 1), 0.0, float(W - 1))
+    Gy(n, p, q) = clamp((G(n, p, q, 1) + 1.0) / 2.0 * (H - 1), 0.0, float(H - 1))
+    X0(n, p, q) = min(int32(Gx(n, p, q)), W - 2)
+    Y0(n, p, q) = min(int32(Gy(n, p, q)), H - 2)
+    Y(n, c, p, q) = (1.0 - fy) * ((1.0 - fx) * X(n, c, Y0(n, p, q), X0(n, p, q)) + fx * X(n, c, Y0(n, p, q), X0(n, p, q) + 1))
+                  + fy * ((1.0 - fx) * X(n, c, Y0(n, p, q) + 1, X0(n, p, q)) + fx * X(n, c, Y0(n, p, q) + 1, X0(n, p, q) + 1))
+                  where fx = Gx(n, p, q) - float(X0(n, p, q)), fy = Gy(n, p, q) - float(Y0(n, p, q))
+}''', args=lambda g: [r(g, 2, 24, 40, 56), u(g, 2, 33, 47, 2) * 2.2 - 1.1], torch=_grid, tol=2e-5))
+
+
+def _roi(X, Box):
+    H, W = X.shape[1:]
+    y, x = torch.arange(H), torch.arange(W)
+    my = ((y >= Box[:, 1:2]) & (y <= Box[:, 3:4])).float()
+    mx = ((x >= Box[:, 0:1]) & (x <= Box[:, 2:3])).float()
+    S = torch.einsum("ry,cyx,rx->rc", my, X, mx)
+    return S / (my.sum(1) * mx.sum(1))[:, None]
+
+
+op(dict(name="roi_mean", text='''
+def roi_mean(float(C,H,W) X, int64(R,4) Box) -> (Y) {
+    S(r, c) +=! (y >= Box(r, 1) && y <= Box(r, 3) && x >= Box(r, 0) && x <= Box(r, 2)) ? X(c, y, x) : 0.0
+    Y(r, c) = S(r, c) / float((Box(r, 2) - Box(r, 0) + 1) * (Box(r, 3) - Box(r, 1) + 1))
+}''', args=lambda g: [r(g, 32, 38, 50), torch.cat([ri(g, 0, 20, 60, 2), 20 + ri(g, 0, 18, 60, 2)], 1)], torch=_roi, tol=2e-5))
+
+
+def _deform(V, Idx, A):
+    B, S, H, D = V.shape
+    Q, P = Idx.shape[1], Idx.shape[3]
+    base = (torch.arange(B) * S * H)[:, None, None, None] + torch.arange(H)[:, None]
+    return F.embedding_bag((Idx * H + base).view(-1, P), V.reshape(B * S * H, D), mode="sum", per_sample_weights=A.reshape(-1, P)).view(B, Q, H, D)
+
+
+op(dict(name="deformable_attention", text='''
+def deformable_attention(float(B,S,H,D) V, int64(B,Q,H,P) Idx, float(B,Q,H,P) A) -> (Y) {
+    Y(b, q, h, d) +=! A(b, q, h, p) * V(b, Idx(b, q, h, p), h, d)
+}''', args=lambda g: [r(g, 2, 900, 8, 32), ri(g, 0, 900, 2, 300, 8, 12), torch.softmax(r(g, 2, 300, 8, 12), -1)], torch=_deform, tol=1e-5))
+
+
+def _involution(X, K):
+    B, G, C, H, W = X.shape
+    k = K.shape[2]
+    U = F.unfold(X.reshape(B, G * C, H, W), k, padding=k // 2).view(B, G, C, k, k, H, W)
+    return torch.einsum("bgckluv,bgkluv->bgcuv", U, K)
+
+
+op(dict(name="involution", text='''
+def involution(float(B,G,C,H,W) X, float(B,G,KH,KW,H,W) K) -> (Y) {
+    Y(b, g, c, y, x) +=! (y + k >= KH/2 && y + k < H + KH/2 && x + l >= KW/2 && x + l < W + KW/2) ? K(b, g, k, l, y, x) * X(b, g, c, y + k - KH/2, x + l - KW/2) : 0.0
+        where y in 0:H, x in 0:W
+}''', args=lambda g: [r(g, 2, 4, 16, 28, 28), r(g, 2, 4, 3, 3, 28, 28)], torch=_involution, tol=1e-5))
+
+
+# ---------------------------------------------------------------- graphs
+
+def _gat(X, As, Ad, Nb):
+    m = Nb >= 0
+    j = Nb.clamp_min(0)
+    e = F.leaky_relu((X @ Ad)[:, None] + (X @ As)[j], 0.2).masked_fill(~m, -torch.inf)
+    return F.embedding_bag(j, X, mode="sum", per_sample_weights=torch.softmax(e, 1))
+
+
+op(dict(name="gat_padded", text='''
+def gat_padded(float(N,D) X, float(D) As, float(D) Ad, int64(N,K) Nb) -> (Y) {
+    Es(n) +=! X(n, d) * As(d)
+    Ed(n) +=! X(n, d) * Ad(d)
+    E(n, k) = (Nb(n, k) >= 0) ? ((Ed(n) + Es(Nb(n, k)) > 0.0) ? Ed(n) + Es(Nb(n, k)) : 0.2 * (Ed(n) + Es(Nb(n, k)))) : -infinity()
+    M(n) max=! E(n, k)
+    Z(n) +=! exp(E(n, k) - M(n))
+    Y(n, d) +=! (Nb(n, k) >= 0) ? exp(E(n, k) - M(n)) / Z(n) * X(Nb(n, k), d) : 0.0
+}''', args=lambda g: [r(g, 700, 48), r(g, 48), r(g, 48), torch.cat([ri(g, 0, 700, 700, 1), ri(g, -300, 700, 700, 9).clamp_min(-1)], 1)], torch=_gat, tol=2e-5))
+
+
+def _gcn(X, S, D):
+    N = X.shape[0]
+    dis = torch.bincount(D, minlength=N).float().clamp_min(1).rsqrt()
+    return torch.zeros_like(X).index_add_(0, D, X[S] * (dis[S] * dis[D])[:, None])
+
+
+op(dict(name="gcn_edges", text='''
+def gcn_edges(float(N,D) X, int64(E) Src, int64(E) Dst) -> (float(N,D) Y) {
+    Deg(Dst(e)) +=! 1.0 where Dst(e) in 0:N
+    R(n) = rsqrt(max(Deg(n), 1.0))
+    Y(Dst(e), d) +=! R(Src(e)) * R(Dst(e)) * X(Src(e), d)
+}''', args=lambda g: [r(g, 1200, 33), ri(g, 0, 1200, 7000), ri(g, 0, 1200, 7000)], torch=_gcn, tol=1e-5))
+
+
+def _schnet(P, H, Mu, W):
+    d = torch.cdist(P, P, compute_mode="donot_use_mm_for_euclid_dist")
+    rbf = torch.exp(-10.0 * (d[..., None] - Mu) ** 2)
+    cut = 0.5 * (torch.cos(d * (math.pi / 5)) + 1) * (d < 5) * (1 - torch.eye(P.shape[1]))
+    return torch.einsum("bijf,bij,bjf->bif", rbf @ W, cut, H)
+
+
+op(dict(name="schnet_message", text='''
+def schnet_message(float(B,N,3) P, float(B,N,F) H, float(K) Mu, float(K,F) W) -> (Y) {
+    D2(b, i, j) +=! (P(b, i, x) - P(b, j, x)) * (P(b, i, x) - P(b, j, x))
+    D(b, i, j) = sqrt(D2(b, i, j))
+    C(b, i, j) = (i != j && D(b, i, j) < 5.0) ? 0.5 * (cos(D(b, i, j) * 3.14159265 / 5.0) + 1.0) : 0.0
+    G(b, i, j, k) = exp(-10.0 * (D(b, i, j) - Mu(k)) * (D(b, i, j) - Mu(k)))
+    Flt(b, i, j, f) +=! G(b, i, j, k) * W(k, f)
+    Y(b, i, f) +=! Flt(b, i, j, f) * C(b, i, j) * H(b, j, f)
+}''', args=lambda g: [r(g, 4, 21, 3) * 1.5, r(g, 4, 21, 64), torch.linspace(0, 5, 20), r(g, 20, 64)], torch=_schnet, tol=2e-5))
+
+
+# ---------------------------------------------------------------- normalisations
+
+def _wn(X, V, gain, b):
+    return F.linear(X, torch._weight_norm(V, gain[:, None], 0), b)
+
+
+op(dict(name="weight_norm_linear", text='''
+def weight_norm_linear(float(B,I) X, float(O,I) V, float(O) gain, float(O) bias) -> (Y) {
+    N(o) +=! V(o, i) * V(o, i)
+    Y(b, o) +=! X(b, i) * V(o, i)
+    Y(b, o) = Y(b, o) * gain(o) / sqrt(N(o)) + bias(o)
+}''', args=lambda g: [r(g, 20, 777), r(g, 300, 777), r(g, 300), r(g, 300)], torch=_wn, tol=2e-5))
+
+
+def _sn(W, uu):
+    v = F.normalize(uu @ W, dim=0, eps=1e-12)
+    wv = W @ v
+    un = F.normalize(wv, dim=0, eps=1e-12)
+    return W / torch.dot(un, wv), un, v
+
+
+op(dict(name="spectral_norm_step", text='''
+def spectral_norm_step(float(O,I) W, float(O) U) -> (Wn, Un, V) {
+    V(i) +=! W(o, i) * U(o)
+    Nv +=! V(i) * V(i)
+    V(i) = V(i) / max(sqrt(Nv), 1e-12)
+    Un(o) +=! W(o, i) * V(i)
+    Nu +=! Un(o) * Un(o)
+    Un(o) = Un(o) / max(sqrt(Nu), 1e-12)
+    Wn(o, i) = W(o, i) / sqrt(Nu)
+}''', args=lambda g: [r(g, 512, 1152), F.normalize(r(g, 512), dim=0)], torch=_sn, tol=2e-5))
+
+
+op(dict(name="instance_norm_3d", text='''
+def instance_norm_3d(float(N,C,D,H,W) X, float(C) gain, float(C) bias) -> (Y) {
+    Mu(n, c) +=! X(n, c, d, h, w) / float(D * H * W)
+    Var(n, c) +=! (X(n, c, d, h, w) - Mu(n, c)) * (X(n, c, d, h, w) - Mu(n, c)) / float(D * H * W)
+    Y(n, c, d, h, w) = (X(n, c, d, h, w) - Mu(n, c)) * rsqrt(Var(n, c) + 1e-5) * gain(c) + bias(c)
+}''', args=lambda g: [r(g, 2, 16, 20, 24, 28) + 0.5, r(g, 16), r(g, 16)], torch=lambda X, w, b: F.instance_norm(X, None, None, w, b), tol=3e-5))
+
+
+op(dict(name="divisive_norm_channels", text='''
+def divisive_norm_channels(float(N,C,H,W) X) -> (Y) {
+    S(n, c, h, w) +=! (c + k >= 2 && c + k < C + 2) ? X(n, c + k - 2, h, w) * X(n, c + k - 2, h, w) : 0.0 where c in 0:C, k in 0:5
+    Y(n, c, h, w) = X(n, c, h, w) / pow(2.0 + 1e-1 * S(n, c, h, w) / 5.0, 0.75)
+}''', args=lambda g: [r(g, 3, 64, 27, 27)], torch=lambda X: F.local_response_norm(X, 5, alpha=0.1, beta=0.75, k=2.0), tol=1e-5))
+
+
+# ---------------------------------------------------------------- attention
+
+def _t5(Q, K, V, Bias):
+    T, S = Q.shape[2], K.shape[2]
+    rel = torch.arange(T)[:, None] - torch.arange(S) + S - 1
+    return F.scaled_dot_product_attention(Q, K, V, attn_mask=Bias[:, rel][None], scale=1.0)
+
+
+op(dict(name="relative_bias_attention", text='''
+def relative_bias_attention(float(B,H,T,D) Q, float(B,H,S,D) K, float(B,H,S,D) V, float(H,R) Bias) -> (Y) {
+    A(b, h, i, j) +=! Q(b, h, i, d) * K(b, h, j, d)
+    A(b, h, i, j) = A(b, h, i, j) + Bias(h, i - j + S - 1)
+    M(b, h, i) max=! A(b, h, i, j)
+    Z(b, h, i) +=! exp(A(b, h, i, j) - M(b, h, i))
+    Y(b, h, i, d) +=! exp(A(b, h, i, j) - M(b, h, i)) / Z(b, h, i) * V(b, h, j, d)
+}''', args=lambda g: [r(g, 2, 6, 150, 64) / 8, r(g, 2, 6, 170, 64), r(g, 2, 6, 170, 64), r(g, 6, 319)], torch=_t5, tol=3e-5))
+
+
+def _swin(Q, K, V):
+    T, D = Q.shape[1:]
+    S = 30 * torch.tanh(torch.bmm(Q, K.transpose(1, 2)) * (1 / (30 * math.sqrt(D))))
+    i = torch.arange(T)
+    d = i[:, None] - i
+    return torch.bmm(torch.softmax(S.masked_fill_((d < 0) | (d >= 32), -torch.inf), -1), V)
+
+
+op(dict(name="sliding_window_softcap", text='''
+def sliding_window_softcap(float(B,T,D) Q, float(B,T,D) K, float(B,T,D) V) -> (Y) {
+    S(b, t, w) +=! (t - w >= 0) ? Q(b, t, d) * K(b, t - w, d) : 0.0 where t in 0:T, w in 0:32
+    S(b, t, w) = (t - w >= 0) ? 30.0 * tanh(S(b, t, w) / (30.0 * sqrt(float(D)))) : -infinity()
+    M(b, t) max=! S(b, t, w)
+    P(b, t, w) = exp(S(b, t, w) - M(b, t))
+    Z(b, t) +=! P(b, t, w)
+    Y(b, t, d) +=! (t - w >= 0) ? P(b, t, w) * V(b, t - w, d) / Z(b, t) : 0.0
+}''', args=lambda g: [r(g, 3, 500, 48), r(g, 3, 500, 48), r(g, 3, 500, 48)], torch=_swin, tol=3e-5))
+
+
+def _mqa(Q, K, V, Sink, Len):
+    B, H, D = Q.shape
+    S = torch.bmm(Q, K.transpose(1, 2)).float() / math.sqrt(D)
+    S = S.masked_fill((torch.arange(K.shape[1]) >= Len[:, None])[:, None], -torch.inf)
+    P = torch.softmax(torch.cat([S, Sink.expand(B, H)[..., None]], -1), -1)[..., :-1]
+    return torch.bmm(P.to(V.dtype), V)
+
+
+op(dict(name="multi_query_sink_decode", text='''
+def multi_query_sink_decode(bfloat16(B,H,D) Q, bfloat16(B,S,D) K, bfloat16(B,S,D) V, float(H) Sink, int64(B) Len) -> (bfloat16(B,H,D) Y) {
+    A(b, h, s) +=! float(Q(b, h, d)) * float(K(b, s, d))
+    A(b, h, s) = (s < Len(b)) ? A(b, h, s) / sqrt(float(D)) : -infinity()
+    M(b, h) = Sink(h) where b in 0:B
+    M(b, h) max= A(b, h, s)
+    Z(b, h) = exp(Sink(h) - M(b, h))
+    Z(b, h) += exp(A(b, h, s) - M(b, h))
+    O(b, h, d) +=! exp(A(b, h, s) - M(b, h)) * float(V(b, s, d))
+    Y(b, h, d) = bfloat16(O(b, h, d) / Z(b, h))
+}''', args=lambda g: [r(g, 4, 16, 128, dtype=torch.bfloat16), r(g, 4, 700, 128, dtype=torch.bfloat16), r(g, 4, 700, 128, dtype=torch.bfloat16), r(g, 16), ri(g, 300, 701, 4)], torch=_mqa, tol=3e-2))
+
+
+def _ring(O1, L1, O2, L2):
+    L = torch.logaddexp(L1, L2)
+    return O1 * torch.exp(L1 - L)[..., None] + O2 * torch.exp(L2 - L)[..., None], L
+
+
+op(dict(name="ring_attention_merge", text='''
+def ring_attention_merge(half(B,T,H,D) O1, float(B,T,H) L1, half(B,T,H,D) O2, float(B,T,H) L2) -> (float(B,T,H,D) O, L) {
+    L(b, t, h) = m + log(exp(L1(b, t, h) - m) + exp(L2(b, t, h) - m)) where m = max(L1(b, t, h), L2(b, t, h))
+    O(b, t, h, d) = O1(b, t, h, d) * exp(L1(b, t, h) - L(b, t, h)) + O2(b, t, h, d) * exp(L2(b, t, h) - L(b, t, h))
+}''', args=lambda g: [r(g, 2, 120, 8, 64, dtype=torch.float16), r(g, 2, 120, 8), r(g, 2, 8, 120, 64, dtype=torch.float16).transpose(1, 2), r(g, 2, 120, 8)], torch=_ring, tol=1e-5))
+
+
+# ---------------------------------------------------------------- losses
+
+def _focal(X, Y, a):
+    ce = F.binary_cross_entropy_with_logits(X, Y, reduction="none")
+    p = torch.sigmoid(X)
+    pt = p * Y + (1 - p) * (1 - Y)
+    at = a * Y + (1 - a) * (1 - Y)
+    return (at * (1 - pt) ** 2 * ce).sum() / Y.sum().clamp_min(1.0)
+
+
+op(dict(name="sigmoid_focal_loss", text='''
+def sigmoid_focal_loss(float(N,C) X, float(N,C) T, float(C) alpha) -> (Loss) {
+    Pos +=! T(n, c)
+    S +=! (alpha(c) * T(n, c) + (1.0 - alpha(c)) * (1.0 - T(n, c))) * (1.0 - pt) * (1.0 - pt) * (fmax(X(n, c), 0.0) - X(n, c) * T(n, c) + log1p(exp(-fabs(X(n, c)))))
+        where p = sigmoid(X(n, c)), pt = p * T(n, c) + (1.0 - p) * (1.0 - T(n, c))
+    Loss = S / max(Pos, 1.0)
+}''', args=lambda g: [r(g, 5000, 80) * 2, (u(g, 5000, 80) < 0.02).float(), u(g, 80)], torch=_focal, tol=2e-5))
+
+
+def _dice(L, T):
+    P = torch.softmax(L, 1)
+    oh = F.one_hot(T, L.shape[1]).permute(0, 3, 1, 2)
+    I = (P * oh).sum((2, 3))
+    U = P.sum((2, 3)) + oh.sum((2, 3))
+    return (1 - (2 * I + 1) / (U + 1)).mean()
+
+
+op(dict(name="soft_dice_loss", text='''
+def soft_dice_loss(float(N,C,H,W) L, int64(N,H,W) T) -> (Loss) {
+    Z(n, h, w) +=! exp(L(n, c, h, w))
+    P(n, c, h, w) = exp(L(n, c, h, w)) / Z(n, h, w)
+    I(n, c) +=! (T(n, h, w) == c) ? P(n, c, h, w) : 0.0
+    U(n, c) +=! P(n, c, h, w) + ((T(n, h, w) == c) ? 1.0 : 0.0)
+    Loss +=! (1.0 - (2.0 * I(n, c) + 1.0) / (U(n, c) + 1.0)) / float(N * C)
+}''', args=lambda g: [r(g, 4, 5, 96, 80), ri(g, 0, 5, 4, 96, 80)], torch=_dice, tol=1e-5))
+
+
+def _ctc(A, LP, Lab):
+    a1 = F.pad(A, (1, 0), value=-1e30)[:, :-1]
+    a2 = F.pad(A, (2, 0), value=-1e30)[:, :-2]
+    skip = (Lab != 0) & (Lab != F.pad(Lab, (2, 0), value=-1)[:, :-2])
+    skip[:, :2] = False
+    a2 = a2.masked_fill(~skip, -1e30)
+    return torch.logsumexp(torch.stack([A, a1, a2]), 0) + LP.gather(1, Lab)
+
+
+op(dict(name="ctc_forward_step", text='''
+def ctc_forward_step(float(B,S) A, float(B,C) LP, int64(B,S) Lab) -> (An) {
+    A1(b, s) = (s >= 1) ? A(b, s - 1) : -1e30 where s in 0:S
+    A2(b, s) = (s >= 2) ? ((Lab(b, s) != 0 && Lab(b, s) != Lab(b, s - 2)) ? A(b, s - 2) : -1e30) : -1e30 where s in 0:S
+    M(b, s) = max(max(A(b, s), A1(b, s)), A2(b, s))
+    An(b, s) = M(b, s) + log(exp(A(b, s) - M(b, s)) + exp(A1(b, s) - M(b, s)) + exp(A2(b, s) - M(b, s))) + LP(b, Lab(b, s))
+}''', args=lambda g: [-10 * u(g, 16, 121), torch.log_softmax(r(g, 16, 32), -1), torch.where(torch.arange(121) % 2 == 0, 0, ri(g, 1, 32, 16, 121))], torch=_ctc, tol=1e-5))
+
+
+def _triplet(X, L):
+    D = torch.cdist(X, X)
+    same = L[:, None] == L
+    hp = D.masked_fill(~same, 0.0).amax(1)
+    hn = D.masked_fill(same, torch.inf).amin(1)
+    return F.relu(hp - hn + 0.3).mean()
+
+
+op(dict(name="batch_hard_triplet", text='''
+def batch_hard_triplet(float(N,D) X, int64(N) Lab) -> (Loss) {
+    D2(i, j) +=! (X(i, d) - X(j, d)) * (X(i, d) - X(j, d))
+    Hp(i) max=! (Lab(i) == Lab(j)) ? sqrt(D2(i, j)) : 0.0
+    Hn(i) min=! (Lab(i) != Lab(j)) ? sqrt(D2(i, j)) : infinity()
+    Loss +=! relu(Hp(i) - Hn(i) + 0.3) / N
+}''', args=lambda g: [r(g, 192, 128) / 11, ri(g, 0, 24, 192)], torch=_triplet, tol=1e-4))
+
+
+def _qh(Q, T, tau):
+    d = T[:, None, :] - Q[:, :, None]
+    h = torch.where(d.abs() <= 1, 0.5 * d * d, d.abs() - 0.5)
+    return ((tau[:, None] - (d < 0).double()).abs() * h).mean(2).sum(1)
+
+
+op(dict(name="quantile_huber", text='''
+def quantile_huber(double(B,N) Q, double(B,M) T, double(N) tau) -> (Loss) {
+    Loss(b) +=! fabs(tau(i) - ((u < 0.0) ? 1.0 : 0.0)) * ((fabs(u) <= 1.0) ? 0.5 * u * u : fabs(u) - 0.5) / M where u = T(b, j) - Q(b, i)
+}''', args=lambda g: [r(g, 64, 51, dtype=torch.float64), r(g, 64, 51, dtype=torch.float64), (torch.arange(51, dtype=torch.float64) + 0.5) / 51], torch=_qh, tol=1e-12))
+
+
+def _arc(X, W, L):
+    c = F.normalize(X) @ F.normalize(W).T
+    cl = c.gather(1, L[:, None])
+    phi = cl * math.cos(0.5) - (1 - cl * cl).clamp_min(0).sqrt() * math.sin(0.5)
+    return F.cross_entropy(30 * c.scatter(1, L[:, None], phi), L, reduction="none")
+
+
+op(dict(name="arcface_margin_loss", text='''
+def arcface_margin_loss(float(B,D) X, float(C,D) W, int64(B) Lab) -> (Loss) {
+    Nx(b) +=! X(b, d) * X(b, d)
+    Nw(c) +=! W(c, d) * W(c, d)
+    Cos(b, c) +=! X(b, d) * W(c, d)
+    Cos(b, c) = Cos(b, c) * rsqrt(Nx(b)) * rsqrt(Nw(c))
+    L(b, c) = 30.0 * ((Lab(b) == c) ? Cos(b, c) * cos(0.5) - sqrt(max(1.0 - Cos(b, c) * Cos(b, c), 0.0)) * sin(0.5) : Cos(b, c))
+    Z(b) +=! exp(L(b, c) - 30.0)
+    Loss(b) = log(Z(b)) + 30.0 - L(b, Lab(b))
+}''', args=lambda g: [r(g, 64, 256), r(g, 2000, 256), ri(g, 0, 2000, 64)], torch=_arc, tol=3e-5))
+
+
+def _sink(C, G, la, lb):
+    f = -0.05 * torch.logsumexp((G[:, None] - C) / 0.05 + lb[:, None], 2)
+    return f, -0.05 * torch.logsumexp((f[:, :, None] - C) / 0.05 + la[:, :, None], 1)
+
+
+op(dict(name="sinkhorn_log_step", text='''
+def sinkhorn_log_step(float(B,N,M) C, float(B,M) G, float(B,N) la, float(B,M) lb) -> (F, Gn) {
+    R(b, i) max=! (G(b, j) - C(b, i, j)) / 0.05 + lb(b, j)
+    S(b, i) +=! exp((G(b, j) - C(b, i, j)) / 0.05 + lb(b, j) - R(b, i))
+    F(b, i) = -0.05 * (log(S(b, i)) + R(b, i))
+    Rc(b, j) max=! (F(b, i) - C(b, i, j)) / 0.05 + la(b, i)
+    Sc(b, j) +=! exp((F(b, i) - C(b, i, j)) / 0.05 + la(b, i) - Rc(b, j))
+    Gn(b, j) = -0.05 * (log(Sc(b, j)) + Rc(b, j))
+}''', args=lambda g: [u(g, 4, 200, 233), r(g, 4, 233) * 0.1, torch.log_softmax(r(g, 4, 200), 1), torch.log_softmax(r(g, 4, 233), 1)], torch=_sink, tol=2e-5))
+
+
+def _gw(C1, C2, P):
+    p, q = P.sum(1), P.sum(0)
+    return (C1 * C1 @ p)[:, None] + (C2 * C2 @ q)[None] - 2 * C1 @ P @ C2.T
+
+
+op(dict(name="gromov_wasserstein_cost", text='''
+def gromov_wasserstein_cost(float(N,N) C1, float(M,M) C2, float(N,M) P) -> (L) {
+    L(i, j) +=! (C1(i, k) - C2(j, l)) * (C1(i, k) - C2(j, l)) * P(k, l)
+}''', args=lambda g: [u(g, 60, 60), u(g, 45, 45), torch.softmax(r(g, 60 * 45), 0).view(60, 45)], torch=_gw, tol=2e-5))
+
+
+# ---------------------------------------------------------------- optimiser steps
+
+def _adamw(P, G, M, V, lr):
+    m = torch.lerp(M, G, 0.1)
+    v = torch.addcmul(V * 0.95, G, G, value=0.05)
+    return (P * (1 - 0.1 * lr)).addcdiv_(m, (v * 20.0).sqrt_().add_(1e-8), value=-10.0 * float(lr)), m, v
+
+
+op(dict(name="adamw_fused", text='''
+def adamw_fused(float(N) P, float(N) G, float(N) M, float(N) V, float lr) -> (Pn, Mn, Vn) {
+    Mn(i) = 0.9 * M(i) + 0.1 * G(i)
+    Vn(i) = 0.95 * V(i) + 0.05 * G(i) * G(i)
+    Pn(i) = P(i) * (1.0 - 0.1 * lr) - lr * Mn(i) * 10.0 / (sqrt(Vn(i) * 20.0) + 1e-8)
+}''', args=lambda g: [r(g, 3000001), r(g, 3000001), r(g, 3000001) * 0.1, u(g, 3000001), torch.tensor(1e-3)], torch=_adamw, tol=1e-5))
+
+
+def _adafactor(W, G, R, C):
+    g2 = G * G + 1e-30
+    Rn = torch.lerp(R, g2.mean(1), 0.01)
+    Cn = torch.lerp(C, g2.mean(0), 0.01)
+    U = G * (Rn / Rn.mean()).rsqrt()[:, None] * Cn.rsqrt()
+    U = U / (U.square().mean().sqrt()).clamp_min(1.0)
+    return W - 0.01 * U, Rn, Cn
+
+
+op(dict(name="adafactor_step", text='''
+def adafactor_step(float(N,M) W, float(N,M) G, float(N) R, float(M) C) -> (Wn, Rn, Cn) {
+    Rn(i) = 0.99 * R(i)
+    Rn(i) += 0.01 * (G(i, j) * G(i, j) + 1e-30) / M
+    Cn(j) = 0.99 * C(j)
+    Cn(j) += 0.01 * (G(i, j) * G(i, j) + 1e-30) / N
+    Mean +=! Rn(i) / N
+    U(i, j) = G(i, j) * rsqrt(Rn(i) / Mean) * rsqrt(Cn(j))
+    Rms +=! U(i, j) * U(i, j)
+    Wn(i, j) = W(i, j) - 0.01 * U(i, j) / max(1.0, sqrt(Rms / float(N * M)))
+}''', args=lambda g: [r(g, 640, 900), r(g, 640, 900), u(g, 640) + 0.1, u(g, 900) + 0.1], torch=_adafactor, tol=2e-5))
+
+
+def _lion(P, G, M):
+    g, m, p = G.float(), M.float(), P.float()
+    up = torch.sign(torch.lerp(g, m, 0.9)) + 0.1 * p
+    return (p - 3e-4 * up).bfloat16(), torch.lerp(g, m, 0.99).bfloat16()
+
+
+op(dict(name="lion_bf16", text='''
+def lion_bf16(bfloat16(N,M) P, bfloat16(N,M) G, bfloat16(N,M) Mom) -> (bfloat16(N,M) Pn, bfloat16(N,M) Mn) {
+    Pn(i, j) = P(i, j) - 3e-4 * (sign(0.9 * Mom(i, j) + 0.1 * G(i, j)) + 0.1 * P(i, j))
+    Mn(i, j) = 0.99 * Mom(i, j) + 0.01 * G(i, j)
+}''', args=lambda g: [r(g, 1000, 512, dtype=torch.bfloat16), r(g, 1000, 512, dtype=torch.bfloat16), r(g, 1000, 512, dtype=torch.bfloat16)], torch=_lion, tol=1e-2))
+
+
+def _shampoo(G, L, R):
+    a = G.flatten(1)
+    b = G.transpose(0, 1).flatten(1)
+    return torch.addmm(L, a, a.T, beta=0.95), torch.addmm(R, b, b.T, beta=0.95)
+
+
+op(dict(name="shampoo_grams", text='''
+def shampoo_grams(float(O,I,KH,KW) G, float(O,O) L, float(I,I) R) -> (Ln, Rn) {
+    Ln(o, p) = 0.95 * L(o, p)
+    Ln(o, p) += G(o, i, y, x) * G(p, i, y, x)
+    Rn(i, j) = 0.95 * R(i, j)
+    Rn(i, j) += G(o, i, y, x) * G(o, j, y, x)
+}''', args=lambda g: [r(g, 128, 96, 3, 3), r(g, 128, 128), r(g, 96, 96)], torch=_shampoo, tol=2e-5))
+
+
+# ---------------------------------------------------------------- quantisation
+
+def _int4(X, P, S, Z):
+    O, I2 = P.shape
+    q = torch.stack([P & 15, P >> 4], -1).view(O, S.shape[1], -1).float()
+    W = ((q - Z[..., None].float()) * S[..., None]).view(O, 2 * I2)
+    return X @ W.T
+
+
+op(dict(name="int4_group_linear", text='''
+def int4_group_linear(float(B,I) X, uint8(O,J) P, float(O,G) S, uint8(O,G) Z) -> (Y) {
+    Q(o, i) = (i % 2 == 0) ? int32(P(o, i / 2)) % 16 : int32(P(o, i / 2)) / 16 where i in 0:I
+    W(o, i) = float(Q(o, i) - int32(Z(o, i / 64))) * S(o, i / 64)
+    Y(b, o) +=! X(b, i) * W(o, i)
+}''', args=lambda g: [r(g, 4, 1024), ri(g, 0, 256, 768, 512, dtype=torch.uint8), u(g, 768, 16), ri(g, 0, 16, 768, 16, dtype=torch.uint8)], torch=_int4, tol=2e-5))
+
+
+def _fp8(X):
+    a = X.abs().amax()
+    s = 448.0 / a
+    return (X * s).to(torch.float8_e4m3fn).float() / s, s
+
+
+op(dict(name="fp8_e4m3_roundtrip", text='''
+def fp8_e4m3_roundtrip(float(N,D) X) -> (Y, Scale) {
+    A max=! fabs(X(n, d))
+    Scale = 448.0 / A
+    E(n, d) = fmax(floor(log2(fabs(X(n, d) * Scale))), -6.0)
+    Y(n, d) = round(X(n, d) * Scale * exp2(3.0 - E(n, d))) * exp2(E(n, d) - 3.0) / Scale
+}''', args=lambda g: [r(g, 321, 640)], torch=_fp8, tol=1e-5))
+
+
+def _blk(X):
+    b = X.float().view(-1, 128)
+    a = b.abs().amax(1)
+    return torch.round(b / a[:, None] * 127).to(torch.int8).view(X.shape), (a / 127).half()
+
+
+op(dict(name="blockwise_absmax_int8", text='''
+def blockwise_absmax_int8(half(N) X) -> (int8(N) Q, half(N/128) S) {
+    A(b) max=! fabs(float(X(128 * b + k))) where b in 0:N/128, k in 0:128
+    S(b) = half(A(b) / 127.0)
+    Q(i) = int8(round(float(X(i)) / A(i / 128) * 127.0))
+}''', args=lambda g: [r(g, 128 * 2500, dtype=torch.float16)], torch=_blk, tol=0.01))
+
+
+def _w8a8(X, W, Sw, b):
+    s = X.abs().amax(1, keepdim=True) / 127
+    q = torch.round(X / s).clamp_(-127, 127).to(torch.int8)
+    return torch._int_mm(q, W.T).float() * s * Sw + b
+
+
+op(dict(name="w8a8_per_token", text='''
+def w8a8_per_token(float(T,I) X, int8(O,I) W, float(O) Sw, float(O) bias) -> (Y) {
+    A(t) max=! fabs(X(t, i)) / 127.0
+    Q(t, i) = int8(clamp(round(X(t, i) / A(t)), -127.0, 127.0))
+    Acc(t, o) +=! int32(Q(t, i)) * int32(W(o, i))
+    Y(t, o) = float(Acc(t, o)) * A(t) * Sw(o) + bias(o)
+}''', args=lambda g: [r(g, 48, 512), ri(g, -127, 128, 384, 512, dtype=torch.int8), u(g, 384) / 100, r(g, 384)], torch=_w8a8, tol=5e-3))
+
+
+# ---------------------------------------------------------------- embeddings, features
+
+def _prope(X, Pos, Cos, Sin):
+    R = 2 * Cos.shape[1]
+    c, s = Cos[Pos][:, :, None], Sin[Pos][:, :, None]
+    a, b = X[..., :R // 2], X[..., R // 2:R]
+    return torch.cat([a * c - b * s, b * c + a * s, X[..., R:]], -1)
+
+
+op(dict(name="partial_rotary_neox", text='''
+def partial_rotary_neox(float(B,T,H,D) X, int64(B,T) Pos, float(P,R) Cos, float(P,R) Sin) -> (float(B,T,H,D) Y) {
+    Y(b, t, h, d) = (d < R) ? X(b, t, h, d) * Cos(Pos(b, t), d) - X(b, t, h, d + R) * Sin(Pos(b, t), d)
+                  : (d < 2 * R) ? X(b, t, h, d) * Cos(Pos(b, t), d - R) + X(b, t, h, d - R) * Sin(Pos(b, t), d - R)
+                  : X(b, t, h, d) where b in 0:B, t in 0:T, h in 0:H, d in 0:D
+}''', args=lambda g: [r(g, 2, 12, 200, 80).transpose(1, 2), ri(g, 0, 512, 2, 200), r(g, 512, 16), r(g, 512, 16)], torch=_prope, tol=1e-6))
+
+
+def _sinus(T):
+    D = 320
+    w = torch.exp(torch.arange(D // 2) * (-math.log(10000.0) / (D // 2)))
+    a = T[:, None].float() * w
+    return torch.cat([torch.cos(a), torch.sin(a)], 1)
+
+
+op(dict(name="timestep_embedding", text='''
+def timestep_embedding(int64(N) T) -> (Y) {
+    Y(n, d) = (d < 160) ? cos(float(T(n)) * exp(-log(10000.0) * d / 160.0)) : sin(float(T(n)) * exp(-log(10000.0) * (d - 160) / 160.0)) where d in 0:320
+}''', args=lambda g: [ri(g, 0, 1000, 77)], torch=_sinus, tol=5e-4))
+
+
+def _hashemb(Tok, A, B, T, W):
+    V = T.shape[0]
+    i = ((Tok[:, :, None] * A + B) % 2147483647) % V
+    return F.embedding_bag(i.view(-1, i.shape[2]), T, mode="sum", per_sample_weights=W[Tok].view(-1, i.shape[2])).view(*Tok.shape, -1)
+
+
+op(dict(name="hash_embedding", text='''
+def hash_embedding(int64(B,L) Tok, int64(K) A, int64(K) C, float(V,D) T, float(U,K) W) -> (Y) {
+    Hs(b, l, k) = (Tok(b, l) * A(k) + C(k)) % 2147483647 % V
+    Y(b, l, d) +=! W(Tok(b, l), k) * T(Hs(b, l, k), d)
+}''', args=lambda g: [ri(g, 0, 30000, 8, 100), ri(g, 1, 2 ** 30, 3), ri(g, 0, 2 ** 30, 3), r(g, 5003, 64), r(g, 30000, 3)], torch=_hashemb, tol=1e-5))
+
+
+op(dict(name="rff_kernel_mean", text='''
+def rff_kernel_mean(double(N,D) X, double(M,D) W, double(M) phase, double(N) w) -> (Mu) {
+    A(n, m) +=! X(n, d) * W(m, d)
+    Mu(m) +=! w(n) * sqrt(2.0 / M) * cos(A(n, m) + phase(m))
+}''', args=lambda g: [r(g, 400, 10, dtype=torch.float64), r(g, 1000, 10, dtype=torch.float64), 6.28 * u(g, 1000, dtype=torch.float64), u(g, 400, dtype=torch.float64)],
+    torch=lambda X, W, p, w: w @ torch.cos(torch.addmm(p, X, W.T)) * math.sqrt(2 / W.shape[0]), tol=1e-10))
+
+
+# ---------------------------------------------------------------- NeRF, diffusion
+
+def _nerf(Sg, Rgb, T):
+    d = torch.cat([T[:, 1:] - T[:, :-1], torch.full_like(T[:, :1], 1e10)], 1)
+    sd = F.relu(Sg) * d
+    tr = torch.exp(-F.pad(torch.cumsum(sd[:, :-1], 1), (1, 0)))
+    w = tr * (1 - torch.exp(-sd))
+    acc = w.sum(1)
+    return torch.einsum("rs,rsc->rc", w, torch.sigmoid(Rgb)) + (1 - acc)[:, None], (w * T).sum(1)
+
+
+op(dict(name="nerf_render", text='''
+def nerf_render(float(R,S) Sg, float(R,S,3) Rgb, float(R,S) T) -> (Col, Depth) {
+    Sd(r, s) = relu(Sg(r, s)) * ((s < S - 1) ? T(r, s + 1) - T(r, s) : 1e10) where s in 0:S
+    Tau(r, s) +=! (j < s) ? Sd(r, j) : 0.0 where s in 0:S
+    Wt(r, s) = exp(-Tau(r, s)) * (1.0 - exp(-Sd(r, s)))
+    Acc(r) +=! Wt(r, s)
+    Col(r, c) = 1.0 - Acc(r) where c in 0:3
+    Col(r, c) += Wt(r, s) * sigmoid(Rgb(r, s, c))
+    Depth(r) +=! Wt(r, s) * T(r, s)
+}''', args=lambda g: [r(g, 1024, 64), r(g, 1024, 64, 3), torch.sort(2 + 4 * u(g, 1024, 64), 1).values], torch=_nerf, tol=2e-5))
+
+
+def _penc(X):
+    a = X[..., None] * (2.0 ** torch.arange(10))
+    return torch.stack([torch.sin(a), torch.cos(a)], -1)
+
+
+op(dict(name="nerf_positional", text='''
+def nerf_positional(float(R,S,3) X) -> (Y) {
+    Y(r, s, c, l, f) = (f == 0) ? sin(exp2(float(l)) * X(r, s, c)) : cos(exp2(float(l)) * X(r, s, c)) where l in 0:10, f in 0:2
+}''', args=lambda g: [r(g, 300, 33, 3)], torch=_penc, tol=1e-5))
+
+
+def _ddpm(X, Ec, Eu, Nz, T, Ab, Be):
+    ab, be = Ab[T].view(-1, 1, 1, 1), Be[T].view(-1, 1, 1, 1)
+    abp = torch.where(T > 0, Ab[(T - 1).clamp_min(0)], 1.0).view(-1, 1, 1, 1)
+    e = torch.lerp(Eu, Ec, 7.5)
+    x0 = ((X - (1 - ab).sqrt() * e) * ab.rsqrt()).clamp_(-1, 1)
+    mu = abp.sqrt() * be / (1 - ab) * x0 + (1 - be).sqrt() * (1 - abp) / (1 - ab) * X
+    return mu + (be * (1 - abp) / (1 - ab)).sqrt() * Nz
+
+
+op(dict(name="ddpm_guided_step", text='''
+def ddpm_guided_step(float(N,C,H,W) X, float(N,C,H,W) Ec, float(N,C,H,W) Eu, float(N,C,H,W) Noise, int64(N) T, float(K) Ab, float(K) Beta) -> (Y) {
+    Abt(n) = Ab(T(n))
+    Prev(n) = (T(n) > 0) ? Ab(T(n) - 1) : 1.0
+    Bt(n) = Beta(T(n))
+    X0(n, c, h, w) = clamp((X(n, c, h, w) - sqrt(1.0 - Abt(n)) * (Eu(n, c, h, w) + 7.5 * (Ec(n, c, h, w) - Eu(n, c, h, w)))) / sqrt(Abt(n)), -1.0, 1.0)
+    Y(n, c, h, w) = (sqrt(Prev(n)) * Bt(n) * X0(n, c, h, w) + sqrt(1.0 - Bt(n)) * (1.0 - Prev(n)) * X(n, c, h, w)) / (1.0 - Abt(n))
+                  + sqrt(Bt(n) * (1.0 - Prev(n)) / (1.0 - Abt(n))) * Noise(n, c, h, w)
+}''', args=lambda g: [r(g, 5, 4, 64, 64), r(g, 5, 4, 64, 64), r(g, 5, 4, 64, 64), r(g, 5, 4, 64, 64), torch.cat([torch.zeros(1, dtype=torch.int64), ri(g, 0, 1000, 4)]), torch.cumprod(1 - torch.linspace(1e-4, 0.02, 1000), 0), torch.linspace(1e-4, 0.02, 1000)],
+    torch=_ddpm, tol=5e-5))
+
+
+# ---------------------------------------------------------------- decoding, metric learning, codebooks
+
+def _beam(Sc, LP, Done, Len):
+    B, K, V = LP.shape
+    only = torch.full((V,), -torch.inf); only[2] = 0.0
+    s = Sc[..., None] + torch.where(Done[..., None], only, LP)
+    ln = (Len + (~Done).long()).float()
+    n = s / ((5 + ln) / 6).pow(0.6)[..., None]
+    v, i = n.view(B, K * V).max(1)
+    return n, v, i
+
+
+op(dict(name="beam_search_scores", text='''
+def beam_search_scores(float(B,K) Sc, float(B,K,V) LP, bool(B,K) Done, int64(B,K) Len) -> (N, Best, int64(B) Arg) {
+    Pen(b, k) = pow((5.0 + float(Len(b, k) + (Done(b, k) ? 0 : 1))) / 6.0, 0.6)
+    N(b, k, v) = (Sc(b, k) + (Done(b, k) ? ((v == 2) ? 0.0 : -infinity()) : LP(b, k, v))) / Pen(b, k)
+    Best(b) max=! N(b, k, v)
+    Arg(b) min=! (N(b, k, v) == Best(b)) ? int64(k * V + v) : int64(K * V)
+}''', args=lambda g: [-5 * u(g, 4, 5), torch.log_softmax(r(g, 4, 5, 3001), -1), u(g, 4, 5) < 0.3, ri(g, 3, 30, 4, 5)], torch=_beam, tol=1e-5))
+
+
+def _maha(X, Y, M):
+    a, b = X @ M, Y @ M
+    return (a * X).sum(1)[:, None] + (b * Y).sum(1)[None] - a @ Y.T - X @ b.T
+
+
+op(dict(name="mahalanobis_pairs", text='''
+def mahalanobis_pairs(float(N,D) X, float(M,D) Y, float(D,D) P) -> (S) {
+    S(i, j) +=! (X(i, d) - Y(j, d)) * P(d, e) * (X(i, e) - Y(j, e))
+}''', args=lambda g: [r(g, 96, 33), r(g, 70, 33), r(g, 33, 33)], torch=_maha, tol=3e-5))
+
+
+def _vq(X, E):
+    D = (X * X).sum(1, keepdim=True) - 2 * X @ E.T + (E * E).sum(1)
+    i = D.argmin(1)
+    q = E[i]
+    return q, i.to(torch.int32), (X - q).square().mean(), torch.zeros_like(E).index_add_(0, i, X)
+
+
+op(dict(name="vq_codebook", text='''
+def vq_codebook(float(N,D) X, float(K,D) E) -> (Q, I, Commit, Sum) {
+    Dist(n, k) +=! (X(n, d) - E(k, d)) * (X(n, d) - E(k, d))
+    Least(n) min=! Dist(n, k)
+    I(n) min=! (Dist(n, k) == Least(n)) ? k : K
+    Q(n, d) = E(I(n), d)
+    Commit +=! (X(n, d) - Q(n, d)) * (X(n, d) - Q(n, d)) / float(N * D)
+    Sum(I(n), d) +=! X(n, d) where I(n) in 0:K
+}''', args=lambda g: [r(g, 600, 24), r(g, 256, 24)], torch=_vq, tol=2e-5))
+
+
+# ---------------------------------------------------------------- factored layers
+
+op(dict(name="kronecker_layer", text='''
+def kronecker_layer(half(B,I,J) X, half(O,I) A, half(P,J) C, half(O,P) bias) -> (Y) {
+    T(b, o, j) +=! X(b, i, j) * A(o, i)
+    Y(b, o, p) +=! T(b, o, j) * C(p, j)
+    Y(b, o, p) = max(Y(b, o, p) + bias(o, p), 0.0)
+}''', args=lambda g: [r(g, 16, 24, 40, dtype=torch.float16), r(g, 32, 24, dtype=torch.float16) / 5, r(g, 20, 40, dtype=torch.float16) / 6, r(g, 32, 20, dtype=torch.float16)],
+    torch=lambda X, A, C, b: torch.relu((A @ X) @ C.T + b), tol=5e-3))
+
+op(dict(name="cp_bilinear_fusion", text='''
+def cp_bilinear_fusion(float(N,I) X, float(N,J) Y, float(I,R) A, float(J,R) C, float(R,O) W) -> (Z) {
+    Z(n, o) +=! X(n, i) * A(i, r) * Y(n, j) * C(j, r) * W(r, o)
+}''', args=lambda g: [r(g, 30, 70), r(g, 30, 110), r(g, 70, 24), r(g, 110, 24), r(g, 24, 50)], torch=lambda X, Y, A, C, W: ((X @ A) * (Y @ C)) @ W, tol=2e-5))
+
+
+# ---------------------------------------------------------------- volumes, points
+
+op(dict(name="dilated_depthwise_3d", text='''
+def dilated_depthwise_3d(float(N,C,D,H,W) X, float(C,KD,KH,KW) K) -> (Y) {
+    Y(n, c, z, y, x) +=! X(n, c, z + dz, y + 2 * dy, 2 * x + 2 * dx) * K(c, dz, dy, dx)
+    Y(n, c, z, y, x) = (Y(n, c, z, y, x) > 0.0) ? Y(n, c, z, y, x) : expm1(Y(n, c, z, y, x))
+}''', args=lambda g: [r(g, 1, 12, 18, 31, 45), r(g, 12, 3, 3, 3)], torch=lambda X, K: F.elu(F.conv3d(X, K[:, None], stride=(1, 1, 2), dilation=(1, 2, 2), groups=X.shape[1])), tol=1e-5))
+
+
+def _chamfer(X, Y):
+    d = (X * X).sum(2)[:, :, None] + (Y * Y).sum(2)[:, None] - 2 * torch.bmm(X, Y.transpose(1, 2))
+    return d.amin(2).mean(1) + d.amin(1).mean(1)
+
+
+op(dict(name="chamfer_distance", text='''
+def chamfer_distance(float(B,N,3) X, float(B,M,3) Y) -> (L) {
+    D(b, i, j) +=! (X(b, i, c) - Y(b, j, c)) * (X(b, i, c) - Y(b, j, c))
+    Mx(b, i) min=! D(b, i, j)
+    My(b, j) min=! D(b, i, j)
+    L(b) +=! Mx(b, i) / N
+    L(b) += My(b, j) / M
+}''', args=lambda g: [r(g, 3, 1000, 3), r(g, 3, 1300, 3)], torch=_chamfer, tol=1e-4))
+
+
+def _ball(P, Q, Fe):
+    d = torch.cdist(Q, P, compute_mode="donot_use_mm_for_euclid_dist")
+    m = d < 0.5
+    out = torch.where(m[..., None], Fe[:, None], -torch.inf).amax(2)
+    return m.sum(2, dtype=torch.int32), out
+
+
+op(dict(name="ball_query_maxpool", text='''
+def ball_query_maxpool(float(B,N,3) P, float(B,M,3) Q, float(B,N,F) Feat) -> (Count, Y) {
+    In(b, m, n) = (Q(b, m, 0) - P(b, n, 0)) * (Q(b, m, 0) - P(b, n, 0)) + (Q(b, m, 1) - P(b, n, 1)) * (Q(b, m, 1) - P(b, n, 1)) + (Q(b, m, 2) - P(b, n, 2)) * (Q(b, m, 2) - P(b, n, 2)) < 0.25
+    Count(b, m) +=! In(b, m, n) ? 1 : 0
+    Y(b, m, f) max=! In(b, m, n) ? Feat(b, n, f) : -infinity()
+}''', args=lambda g: [r(g, 2, 500, 3), r(g, 2, 64, 3), r(g, 2, 500, 20)], torch=_ball, tol=1e-6))
+
+
+# ---------------------------------------------------------------- audio
+
+def _whisper(P, Fb):
+    m = torch.log10((P @ Fb.T).clamp_min(1e-10))
+    return (torch.maximum(m, m.amax((1, 2), keepdim=True) - 8) + 4) / 4
+
+
+op(dict(name="log_mel_whisper", text='''
+def log_mel_whisper(float(B,T,K) P, float(M,K) Fb) -> (Y) {
+    Mel(b, t, m) +=! P(b, t, k) * Fb(m, k)
+    Lg(b, t, m) = log10(max(Mel(b, t, m), 1e-10))
+    Top(b) max=! Lg(b, t, m)
+    Y(b, t, m) = (max(Lg(b, t, m), Top(b) - 8.0) + 4.0) / 4.0
+}''', args=lambda g: [r(g, 2, 300, 201).square(), F.relu(r(g, 80, 201) - 1)], torch=_whisper, tol=1e-5))
+
+
+def _mulaw(X):
+    y = torch.sign(X) * torch.log1p(255 * X.abs()) / math.log1p(255.0)
+    return ((y + 1) / 2 * 255 + 0.5).to(torch.uint8)
+
+
+op(dict(name="mu_law_encode", text='''
+def mu_law_encode(float(N) X) -> (uint8(N) Q) {
+    Q(i) = uint8((sign(X(i)) * log1p(255.0 * fabs(X(i))) / log1p(255.0) + 1.0) / 2.0 * 255.0 + 0.5)
+}''', args=lambda g: [u(g, 160000)[::2] * 2 - 1], torch=_mulaw, tol=0.005))
+
+
+def _stft(X, W):
+    return torch.stft(X, 256, 100, 256, W, center=False, return_complex=True).abs().square().transpose(1, 2)
+
+
+op(dict(name="power_spectrogram", text='''
+def power_spectrogram(float(B,L) X, float(256) Win) -> (P) {
+    Re(b, t, k) +=! X(b, 100 * t + n) * Win(n) * cos(2.0 * 3.14159265358979 / 256.0 * float(k * n % 256)) where k in 0:129
+    Im(b, t, k) +=! X(b, 100 * t + n) * Win(n) * sin(2.0 * 3.14159265358979 / 256.0 * float(k * n % 256)) where k in 0:129
+    P(b, t, k) = Re(b, t, k) * Re(b, t, k) + Im(b, t, k) * Im(b, t, k)
+}''', args=lambda g: [r(g, 2, 8000), torch.hann_window(256)], torch=_stft, tol=1e-4))
+
+
+# ---------------------------------------------------------------- the closed form of a recurrence that is refused, and a concatenation
+
+def _ssd(LA, X, Bm, Cm):
+    L = torch.cumsum(LA, 1)                                        # B,T,H
+    T = LA.shape[1]
+    D = (L[:, :, None] - L[:, None]).permute(0, 3, 1, 2)           # B,H,t,s
+    D = torch.exp(D.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), -torch.inf))
+    G = torch.bmm(Cm, Bm.transpose(1, 2))[:, None]
+    return ((G * D) @ X.transpose(1, 2)).transpose(1, 2)
+
+
+op(dict(name="ssd_chunk", text='''
+def ssd_chunk(float(B,T,H) LA, float(B,T,H,P) X, float(B,T,N) Bm, float(B,T,N) Cm) -> (Y) {
+    L(b, t, h) +=! (s <= t) ? LA(b, s, h) : 0.0 where t in 0:T
+    G(b, t, s) +=! Cm(b, t, n) * Bm(b, s, n)
+    Y(b, t, h, p) +=! (s <= t) ? G(b, t, s) * exp(L(b, t, h) - L(b, s, h)) * X(b, s, h, p) : 0.0
+}''', args=lambda g: [-0.1 * u(g, 4, 64, 24), r(g, 4, 64, 24, 64), r(g, 4, 64, 128), r(g, 4, 64, 128)], torch=_ssd, tol=2e-5))
+
+op(dict(name="coord_concat_film", text='''
+def coord_concat_film(float(N,C,H,W) X, float(N,C) gamma, float(N,C) beta) -> (Y) {
+    Y(n, c, y, x) = (c < C) ? gamma(n, c) * X(n, c, y, x) + beta(n, c) : (c == C) ? 2.0 * y / (H - 1) - 1.0 : 2.0 * x / (W - 1) - 1.0 where n in 0:N, c in 0:C+2, y in 0:H, x in 0:W
+}''', args=lambda g: [r(g, 4, 13, 50, 70), r(g, 4, 13), r(g, 4, 13)],
+    torch=lambda X, a, b: torch.cat([torch.addcmul(b[..., None, None], a[..., None, None], X), torch.linspace(-1, 1, X.shape[2])[:, None].expand(X.shape[0], 1, *X.shape[2:]), torch.linspace(-1, 1, X.shape[3]).expand(X.shape[0], 1, *X.shape[2:])], 1), tol=1e-5))
+
