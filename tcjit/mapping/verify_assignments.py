@@ -149,8 +149,14 @@ class _Replacement(Instances):
         if any(copy.tensor in self.before or self.program[end - len(copies) : end] != tuple(copies) for copy in copies):
             return "a value is stored where others see it"
         made = {*self.after} - {*self.before}  # may stand in the values of what this reads, too
-        inlined = self.inlined(update.value, self.programs[1], end, (update.inputs - old.inputs) | made, old)
-        alike = inlined == old.value or with_signs_as_factors(inlined) == with_signs_as_factors(old.value)
+        given = (update.inputs - old.inputs) | made
+        inlined, value = self.inlined(update.value, self.programs[1], end, given, old), old.value
+        alike = inlined == value or with_signs_as_factors(inlined) == with_signs_as_factors(value)
+        if not alike:  # what was given to what this reads may stand in elements, too
+            start = next(number for number, a in enumerate(self.programs[0].assignments) if a is old)
+            given |= {name for a in self.program[:end] if a.tensor in given for name in a.inputs if self.after[name].role == "temporary"}
+            inlined = self.inlined(update.value, self.programs[1], end, given, old)
+            alike = inlined == self.inlined(value, self.programs[0], start, given, old)
         return "" if alike and replace(update, value=old.value) == old else "a value changed"
 
     def substituted(self, old: Assignment, new: Sequence[Assignment]) -> str:
