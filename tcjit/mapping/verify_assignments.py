@@ -7,10 +7,9 @@ dropped hold or fail everywhere. Values are compared as trees.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import product
 from math import prod
 
@@ -18,20 +17,21 @@ import islpy as isl
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import condition, guarded_accesses, isl_name
-from tcjit.grammar.arithmetic import index, plus, total
-from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
+from tcjit.grammar.arithmetic import index, total
+from tcjit.grammar.ast import Access, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.polynomial import names, number
 from tcjit.grammar.walk import rebuild, with_accesses, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
-from tcjit.mapping.equality import reads_inside
 from tcjit.mapping.instances import Instances, is_given_again, results_of, same_element
-from tcjit.mapping.reduction import combined, guarded_factors, identity, with_signs_as_factors
+from tcjit.mapping.reduction import combined, identity, with_signs_as_factors
+from tcjit.mapping.verify_contractions import wrong_contraction
 from tcjit.mapping.verify_orders import AxisOrders
 from tcjit.mapping.verify_overlapped import OverlappedTiles
 from tcjit.mapping.verify_powers import wrong_powers
 from tcjit.mapping.verify_residues import wrong_classes
 from tcjit.mapping.verify_scans import wrong_scan
+from tcjit.mapping.verify_tables import wrong_tables
 
 
 def verify_assignments(rule: str, before: Assignments, after: Assignments) -> None:
@@ -71,8 +71,8 @@ class _Replacement(Instances):
             "split_index_sets": self.parted,
             "split_sums": self.parted,
             "split_initialisation": self.initialised,
-            "factor_contractions": self.factored,
-            "tabulate": self.tabulated,
+            "factor_contractions": lambda old, new: wrong_contraction(before, after, old, new),
+            "tabulate": lambda old, new: wrong_tables(self, before, after, old, new),
             "hoist_invariants": self.stored,
             "number_values": self.numbered,
             "substitute_forward": self.substituted,
@@ -366,86 +366,6 @@ class _Replacement(Instances):
         subscripts = tuple(with_index(sub, dim, moved) for sub in old.subscripts)
         expected = replace(old, bounds=a.bounds, subscripts=subscripts, value=with_index(old.value, dim, moved))
         return "" if a == expected else "more than chunks were made"
-
-    def factored(self, old: Assignment, new: Sequence[Assignment]) -> str:
-        """A sum of products by the distributive law: with its temporaries replaced by what they hold, the last assignment has the factors
-        of the old one, each once, and every term is summed once, around all factors that move with it. What divides all terms divides
-        the sum."""
-        *made, last = new
-        definitions = {a.tensor: a for a in made}
-        value, product = last.value, old.value
-        if last.operator == "=" != old.operator:
-            if old.start is None or not isinstance(value, Binary) or value.op != "+" or value.left != old.start:
-                return "the results are not started"
-            value = value.right
-        if isinstance(product, Binary) and product.op == "/" and isinstance(value, Binary) and value.op == "/":
-            floats = DTYPES[product.dtype].kind == "float"
-            if not floats or value.right != product.right or set(names(product.right)) & set(old.reduction):
-                return "the sum is divided by something else"
-            value, product = value.left, product.left
-        if old.operator != "+=" or last.start not in (old.start, None) or last.results != old.results or not same_element(last, old):
-            return "the results changed"
-        for a in made:
-            storage, lowers = self.after[a.tensor], [lower for _, lower, _ in a.results]
-            exact = storage.role == "temporary" and a.tensor not in self.before and storage.dtype == a.value.dtype == last.value.dtype
-            places = tuple(plus(Index(name, dtype="int64"), -lower) for (name, _, _), lower in zip(a.results, lowers, strict=True))
-            shape = tuple(upper - lower for _, lower, upper in a.results)
-            started = a.start == identity("+=", storage.dtype) if a.operator == "+=" else not a.reduction
-            if not exact or a.subscripts != places or storage.shape != shape or not started or a.constraints or a.dynamic:
-                return "a temporary does not hold what it stands for"
-        if any(old.ranges.get(name) != (lower, upper) for a in new for name, lower, upper in a.bounds):
-            return "a range changed"
-        multiplied: list[Expr] = []
-        summed: list[str] = []
-
-        def expand(a: Assignment, value: Expr) -> set[str]:
-            """The indices that the product of an assignment moves with."""
-            moves: set[str] = set()
-            conditions, factors = guarded_factors(value)
-            multiplied.extend(conditions)
-            moves.update(name for condition in conditions for name in names(condition))
-            for factor in factors:
-                definition = definitions.get(factor.tensor) if isinstance(factor, Access) else None
-                if definition is None:
-                    multiplied.append(factor)
-                    moves |= set(names(factor))
-                else:
-                    assert isinstance(factor, Access)
-                    if factor.subscripts != definition.subscripts:
-                        return {""}
-                    moves |= expand(definition, definition.value)
-            summed.extend(a.reduction)
-            return moves - set(a.reduction)
-
-        left = expand(last, value)
-        if not left <= set(results_of(old).dims) or sorted(summed) != sorted(old.reduction):
-            return "a term is not summed once, around all that moves with it"
-        conditions, factors = guarded_factors(product)
-        if conditions and not all(reads_inside(self.programs[1], a) for a in new):
-            return "a condition no longer protects a read"
-        return "" if Counter(multiplied) == Counter([*conditions, *factors]) else "the factors are others"
-
-    def tabulated(self, old: Assignment, new: Sequence[Assignment]) -> str:
-        """Tables of functions of indices alone, read at subscripts for which they are what was computed."""
-        *tables, update = new
-        made = {table.tensor: table for table in tables}
-        for table in tables:
-            storage, places = self.after[table.tensor], tuple(index(name) for name in table.dims)
-            whole = table.subscripts == places and table.bounds == tuple((name, 0, end) for name, end in zip(table.dims, storage.shape))
-            plain = table.operator == "=" and storage.role == "temporary" and storage.dtype == table.value.dtype and not table.constraints
-            if table.tensor in self.before or table.inputs or not (whole and plain) or set(table.dims) & set(old.dims):
-                return "a table is no function of its indices"
-
-        def computed(access: Access) -> Expr:
-            if access.tensor not in made:
-                return access
-            places = zip(made[access.tensor].dims, access.subscripts, strict=True)
-            return reduce(lambda value, place: with_index(value, *place), places, made[access.tensor].value)
-
-        if replace(update, value=old.value) != old or not reads_inside(self.programs[1], update):
-            return "the update changed"
-        same = self.agree(old.value, with_accesses(update.value, computed), self.instances(old), old)
-        return "" if same else "a table has another value"
 
     def stored(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """The same, of what does not depend on results: these may change while it is read."""

@@ -1,6 +1,6 @@
 """Sums of products in the order with the fewest operations: which temporaries there are, and that every order gives the same numbers.
 
-Modules: mapping.passes.factor_contractions
+Modules: mapping.passes.factor_contractions mapping.verify_contractions
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Functions of indices that are computed in tables over linear forms, and that wrong tables are refused.
 
-Modules: mapping.passes.tabulate
+Modules: mapping.passes.tabulate mapping.verify_tables
 """
 
 from __future__ import annotations

@@ -1,0 +1,74 @@
+"""The distributive law: what is summed in several steps, through temporaries, is the sum of the products that it was."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tcjit.grammar.arithmetic import plus
+from tcjit.grammar.ast import Access, Binary, Expr, Index
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.polynomial import names
+from tcjit.mapping.assignment import Assignment, Assignments
+from tcjit.mapping.equality import reads_inside
+from tcjit.mapping.instances import results_of, same_element
+from tcjit.mapping.reduction import guarded_factors, identity
+
+
+def wrong_contraction(before: Assignments, after: Assignments, old: Assignment, new: Sequence[Assignment]) -> str:
+    """A sum of products by the distributive law: with its temporaries replaced by what they hold, the last assignment has the factors
+    of the old one, each once, and every term is summed once, around all factors that move with it. What divides all terms divides
+    the sum."""
+    *made, last = new
+    definitions = {a.tensor: a for a in made}
+    value, product = last.value, old.value
+    if last.operator == "=" != old.operator:
+        if old.start is None or not isinstance(value, Binary) or value.op != "+" or value.left != old.start:
+            return "the results are not started"
+        value = value.right
+    if isinstance(product, Binary) and product.op == "/" and isinstance(value, Binary) and value.op == "/":
+        floats = DTYPES[product.dtype].kind == "float"
+        if not floats or value.right != product.right or set(names(product.right)) & set(old.reduction):
+            return "the sum is divided by something else"
+        value, product = value.left, product.left
+    if old.operator != "+=" or last.start not in (old.start, None) or last.results != old.results or not same_element(last, old):
+        return "the results changed"
+    for a in made:
+        storage, lowers = after.storages[a.tensor], [lower for _, lower, _ in a.results]
+        exact = storage.role == "temporary" and a.tensor not in before.storages and storage.dtype == a.value.dtype == last.value.dtype
+        places = tuple(plus(Index(name, dtype="int64"), -lower) for (name, _, _), lower in zip(a.results, lowers, strict=True))
+        shape = tuple(upper - lower for _, lower, upper in a.results)
+        started = a.start == identity("+=", storage.dtype) if a.operator == "+=" else not a.reduction
+        if not exact or a.subscripts != places or storage.shape != shape or not started or a.constraints or a.dynamic:
+            return "a temporary does not hold what it stands for"
+    if any(old.ranges.get(name) != (lower, upper) for a in new for name, lower, upper in a.bounds):
+        return "a range changed"
+    multiplied: list[Expr] = []
+    summed: list[str] = []
+
+    def expand(a: Assignment, value: Expr) -> set[str]:
+        """The indices that the product of an assignment moves with."""
+        moves: set[str] = set()
+        conditions, factors = guarded_factors(value)
+        multiplied.extend(conditions)
+        moves.update(name for condition in conditions for name in names(condition))
+        for factor in factors:
+            definition = definitions.get(factor.tensor) if isinstance(factor, Access) else None
+            if definition is None:
+                multiplied.append(factor)
+                moves |= set(names(factor))
+            else:
+                assert isinstance(factor, Access)
+                if factor.subscripts != definition.subscripts:
+                    return {""}
+                moves |= expand(definition, definition.value)
+        summed.extend(a.reduction)
+        return moves - set(a.reduction)
+
+    left = expand(last, value)
+    if not left <= set(results_of(old).dims) or sorted(summed) != sorted(old.reduction):
+        return "a term is not summed once, around all that moves with it"
+    conditions, factors = guarded_factors(product)
+    if conditions and not all(reads_inside(after, a) for a in new):
+        return "a condition no longer protects a read"
+    return "" if Counter(multiplied) == Counter([*conditions, *factors]) else "the factors are others"
