@@ -28,11 +28,16 @@ class WrittenOperator:
         return self.arguments(torch.Generator().manual_seed(1))
 
     def error(self, result: Any, expected: Any) -> float:
-        """The largest error of all results over their largest magnitude; infinite where shapes or types differ."""
+        """The largest error of all results over their largest finite magnitude; infinite where shapes, types or infinities differ."""
         pairs = list(zip(_several(result), _several(expected), strict=True))
         if any((a.shape, a.dtype) != (b.shape, b.dtype) for a, b in pairs):
             return float("inf")
-        return max(float((a.double() - b.double()).abs().max() / b.double().abs().max().clamp(min=1e-30)) for a, b in pairs)
+        return max(_error(a.double(), b.double()) for a, b in pairs)
+
+
+def _error(result: torch.Tensor, expected: torch.Tensor) -> float:
+    apart = torch.where(result == expected, 0.0, (result - expected).abs())  # infinities, too
+    return float(apart.max() / expected[expected.isfinite()].abs().max().clamp(min=1e-30))
 
 
 def _several(result: Any) -> tuple[torch.Tensor, ...]:
