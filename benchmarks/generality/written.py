@@ -2,7 +2,7 @@
 ``python benchmarks/generality/written.py [--only dft_power,swin_attention_probs] [--quick] [--backward]``.
 
 Results are compared with PyTorch's, in the same type. The exit status is 1 where one differs. ``--backward`` times the gradients of the
-operators that have some, beside eager PyTorch's alone, and compares those of single and double precision.
+operators that have some, beside eager PyTorch's alone.
 """
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ sys.path[:1] = [str(HERE.parent), str(HERE.parent / "peers"), str(HERE.parents[1
 if TYPE_CHECKING:
     from generality.written_operators import WrittenOperator
 
+HALVES = 0.1  # the largest error of a gradient in a half type: PyTorch rounds in between, and a relu's sign may turn with that
 COMPILE_S = 60.0  # the longest that torch.compile may take
 
 
@@ -50,7 +51,8 @@ def main() -> int:
         made = gradients(one)
         if made is None:
             continue
-        if not made[1] <= max(1e-3, 10 * one.tolerance):
+        halves = any(t.dtype in (torch.float16, torch.bfloat16) for t in one.tensors())
+        if not made[1] <= (HALVES if halves else max(1e-3, 10 * one.tolerance)):
             wrong.append(one.name)
             print(f"{one.name:30s} WRONG {made[1]:.1e}", flush=True)
             continue
@@ -91,7 +93,7 @@ def main() -> int:
 def gradients(one: WrittenOperator) -> tuple[dict[str, Callable[[], object]], float] | None:
     """The backwards of an operator and of PyTorch's form, and the largest error of a gradient relative to its largest magnitude.
 
-    None where PyTorch has none. Of halves the error is 0: PyTorch rounds in between, and ties are decided otherwise.
+    None where PyTorch has none.
     """
     import torch
 
@@ -120,8 +122,6 @@ def gradients(one: WrittenOperator) -> tuple[dict[str, Callable[[], object]], fl
         if isinstance(error, tcjit.errors.TCError):
             raise
         return None
-    if any(t.dtype in (torch.float16, torch.bfloat16) for t in wanted):
-        return calls, 0.0
     return calls, max(float((a.double() - b.double()).abs().max() / b.double().abs().max().clamp(min=1e-30)) for a, b in pairs)
 
 
