@@ -6,11 +6,13 @@ mapping.passes.widen mapping.reduction
 
 from __future__ import annotations
 
+import islpy as isl
 import pytest
 from support.mapping import CONVOLUTION, GATHER, MATMUL, program, scop
 
+from tcjit.errors import MappingError, VerifyError
 from tcjit.mapping.options import Options
-from tcjit.mapping.pipeline import build_scop
+from tcjit.mapping.pipeline import _within_budget, build_scop
 from tcjit.step import Steps
 
 
@@ -85,3 +87,12 @@ def test_every_pass_before_the_scop_shows_what_it_made() -> None:
     lines = [len(steps.artifacts[name].splitlines()) for name in ("extract", "widen", "split_initialisation")]
     assert lines == [1, 2, 2]  # the sum is a nest
     assert "r_wide(m) += " in steps.artifacts["widen"] and " from 0.0 where m in 0:3, k in 0:9" in steps.artifacts["widen"]
+
+
+def test_what_isl_cannot_read_is_a_fault_of_the_mapping() -> None:
+    with pytest.raises(VerifyError, match="isl: "), _within_budget():
+        isl.UnionPwAff.read_from_str(isl.Context(), "{ S[a] -> [(e)] }")
+    with pytest.raises(MappingError, match="the compile budget does not suffice"), _within_budget():
+        context = isl.Context()
+        context.set_max_operations(1)
+        isl.Set.read_from_str(context, "{ [a, b] : 0 <= a < 10 and b = 2a }")
