@@ -147,6 +147,20 @@ class Work:
 # ---------------------------------------------------------------- the parent
 
 
+class Flag:
+    """A flag that signal handlers set: the lock of a ``threading.Event`` is not reentrant, so that a second signal within the handler of
+    the first would wait for ever."""
+
+    def __init__(self) -> None:
+        self._set = False
+
+    def set(self) -> None:
+        self._set = True
+
+    def is_set(self) -> bool:
+        return self._set
+
+
 @dataclass
 class Soak:
     """Children run in parallel over pieces of the numbers; ``failed`` holds a line for each failure."""
@@ -163,7 +177,7 @@ class Soak:
     absent: set[str] = field(default_factory=set)
     started: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    stopped: threading.Event = field(default_factory=threading.Event)  # set by Ctrl-C: the children are ended
+    stopped: Flag = field(default_factory=Flag)  # set by Ctrl-C: the children are ended
 
     def run(self) -> int:
         print(f"seed {self.work.seed}: {self.programs} programs, {self.jobs} jobs", flush=True)
@@ -222,7 +236,7 @@ class Watched:
     """A run of this file in a session of its own, out of reach of the terminal's Ctrl-C; it and all that it started are ended when
     ``stopped`` is set, when it is silent for too long, and at the end of the ``with`` block."""
 
-    def __init__(self, arguments: Sequence[str], folder: str, stopped: threading.Event) -> None:
+    def __init__(self, arguments: Sequence[str], folder: str, stopped: Flag) -> None:
         own = {"TCJIT_CACHE_DIR": os.path.join(folder, "cache"), "TMPDIR": folder, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
         own |= {"TCJIT_OPENCL_DEVICE": "pocl", "POCL_CACHE_DIR": folder, "POCL_MAX_PTHREAD_COUNT": "2", "TCJIT_VERIFY": "1"}
         command = [sys.executable, str(HOME / "soak.py"), *arguments]
@@ -252,7 +266,7 @@ class Watched:
         status = self.process.returncode
         return f"silent for {PATIENCE:.0f} s" if self._quiet > PATIENCE else f"signal {-status}" if status < 0 else f"exit status {status}"
 
-    def _watch(self, stopped: threading.Event) -> None:
+    def _watch(self, stopped: Flag) -> None:
         last = time.monotonic()
         while not self._done.wait(0.2):
             now = time.monotonic()
@@ -268,7 +282,7 @@ class Watched:
                 os.killpg(self.process.pid, signal.SIGKILL)
 
 
-def _events(work: Work, first: int, last: int, stopped: threading.Event) -> Iterator[dict[str, Any]]:
+def _events(work: Work, first: int, last: int, stopped: Flag) -> Iterator[dict[str, Any]]:
     """What a child says, a JSON object a line; the child is ended when the caller stops listening."""
     arguments = [*work.arguments(), "--child", str(first), str(last)]
     with tempfile.TemporaryDirectory(prefix="tcjit-soak-") as folder, Watched(arguments, folder, stopped) as child:
@@ -278,7 +292,7 @@ def _events(work: Work, first: int, last: int, stopped: threading.Event) -> Iter
     yield {"kind": "ended", "how": child.how_it_ended()}
 
 
-def _crash(work: Work, number: int, ended: str, stopped: threading.Event) -> str:
+def _crash(work: Work, number: int, ended: str, stopped: Flag) -> str:
     """Shrink a program that takes its process down, a process for each try; ``ended`` says how the first one did."""
     from support.fuzz.shrink import shrink
 
