@@ -43,6 +43,7 @@ from tcjit.mapping.passes.fuse_outer_loops import fuse_outer_loops, settle_outer
 from tcjit.mapping.passes.hoist_invariants import hoist_invariants
 from tcjit.mapping.passes.map_to_blocks import map_to_blocks
 from tcjit.mapping.passes.map_to_threads import map_to_threads
+from tcjit.mapping.passes.narrow_bounds import narrow_bounds
 from tcjit.mapping.passes.number_values import number_values
 from tcjit.mapping.passes.overlap_tiles import overlap_tiles
 from tcjit.mapping.passes.pack_operands import pack_operands
@@ -149,15 +150,16 @@ def build_scop(
         return steps.run(function.__name__, function, before, *args, show=Assignments.show, check=check)
 
     assignments = step(extract, program, layouts)
+    assignments = proved(narrow_bounds, assignments)
     assignments = proved(eliminate_conditions, assignments)
     assignments = step(eliminate_indices, assignments, prove != "none", nests)
     assignments = proved(widen, assignments)
     assignments = proved(reduce_strength, assignments) if isinstance(target, Machine) else assignments
+    assignments = proved(number_values, assignments) if isinstance(target, Machine) else assignments
     assignments = proved(factor_contractions, assignments)
     assignments = proved(tabulate, assignments) if isinstance(target, Machine) else assignments
     tensor_cores = pack and isinstance(target, Device) and "mma" in target.capabilities
     assignments = proved(hoist_invariants, assignments, isinstance(target, Machine), tensor_cores)
-    assignments = proved(number_values, assignments) if isinstance(target, Machine) else assignments
     assignments = proved(substitute_forward, assignments) if nests and options.fusion != "minimal" else assignments
     assignments = proved(eliminate_dead_instances, assignments)
     if nests:

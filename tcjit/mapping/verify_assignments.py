@@ -24,7 +24,7 @@ from tcjit.grammar.polynomial import names, number
 from tcjit.grammar.walk import rebuild, with_accesses, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.instances import Instances, is_given_again, results_of, same_element
-from tcjit.mapping.reduction import combined, identity, with_signs_as_factors
+from tcjit.mapping.reduction import combined, guarded_term, identity, with_signs_as_factors
 from tcjit.mapping.verify_contractions import wrong_contraction
 from tcjit.mapping.verify_orders import AxisOrders
 from tcjit.mapping.verify_overlapped import OverlappedTiles
@@ -60,6 +60,7 @@ class _Replacement(Instances):
         self.program = after.assignments
         self.before, self.after = before.storages, after.storages
         self.rules: Mapping[str, Callable[[Assignment, Sequence[Assignment]], str]] = {
+            "narrow_bounds": self.narrowed,
             "eliminate_conditions": self.parted,
             "widen": self.widened,
             "reduce_strength": lambda old, new: wrong_powers(self, old, new),
@@ -269,6 +270,16 @@ class _Replacement(Instances):
         if store.operator != "=" or not same_element(store, old) or store.value != Cast(element, dtype=narrow.dtype):
             return "the results are not what was reduced"
         return "" if self.instances(store).is_equal(self.instances(results_of(old))) else "results are lost"
+
+    def narrowed(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """Fewer instances: those that are left out, none of which starts a result, have the identity as their term."""
+        (a,) = new
+        if replace(a, bounds=old.bounds) != old or a.operator == "=" or a.start is not None and a.results != old.results:
+            return "more than the bounds of an update changed"
+        conditions, _ = guarded_term(old.value, old.operator, self.values)
+        counted = self.instances(replace(old, constraints=(*old.constraints, *(text for text, _ in conditions))))
+        fewer = self.instances(a)
+        return "" if fewer.is_subset(self.instances(old)) and counted.is_subset(fewer) else "a term that counts is lost"
 
     def parted(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """Parts of the iteration domain, in each the value that it has there."""

@@ -50,6 +50,23 @@ def test_two_writers_of_one_tensor_with_a_maximum_between() -> None:
     assert_right(text, {"X": seeded((4,), 1), "A": seeded((4, 3), 2)})
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "min(max(n + k - 2, 0), N - 1)",  # the border is repeated
+        "abs(n + k - 2) < N ? abs(n + k - 2) : 2 * N - n - k",  # reflected
+        "n + k - 2 < 0 ? n + k - 2 + N : n + k - 2 >= N ? n + k - 2 - N : n + k - 2",  # and goes on at the other end
+        "max(n + k, 3)",
+    ],
+)
+@pytest.mark.parametrize("n", [1, 2, 9])
+def test_borders(place: str, n: int) -> None:
+    text = f"def f(double(N,M) X, double(K) G) -> (Y) {{ Y(n, m) +=! X({place}, min(m + 1, M - 1)) * G(k) where n in 0:N, m in 0:M }}"
+    if n == 9 or place.startswith("min"):
+        text = text.replace("where n in 0:N", "where n in 0:N-2") if place.startswith("max") else text
+        assert_right(text, {"X": seeded((n, 4), 1), "G": seeded((3,), 2)})
+
+
 def test_a_maximum_of_products_compiled_twice() -> None:
     """The forward's kernel may contract the product with what stands beside it: every row must have a winner all the same."""
     text = "def f(float(M,N) A, float(M,N) B) -> (Y) { Y(m) max=! A(m, n) * B(m, n) + B(m, n) }"

@@ -94,6 +94,14 @@ def test_values_that_leave_the_cache_are_computed_again(text: str, sizes: tuple[
     assert (number_values(before).assignments != before.assignments) == stored
 
 
+def test_functions_of_positions() -> None:
+    """No tensor says in which order they lie: sums over positions run inside the loops over their results."""
+    text = """def f(float(H,N) A, float(H,L) G) -> (Y, Z) {
+        Y(h,n) +=! exp(float(l) * A(h,n)) * G(h,l)  Z(h,n) +=! exp(float(l) * A(h,n)) * G(h,l) * l }"""
+    found = numbered(text, {"A": (24, 16), "G": (24, 4000)})
+    assert found[0] == "Y_value(h, n, l) = exp(float32(l) * A(h, n))" and "exp" not in "".join(found[1:])
+
+
 def test_small_programs_stay() -> None:
     assert len(numbered(SOFTMAX, {"X": (8, 30)})) == 3
 

@@ -287,7 +287,7 @@ def test_no_copy_takes_more_neighbours_than_asked(text: str, wide: int, vector: 
 
 # ---------------------------------------------------------------- conditions on terms
 
-CONDITIONS = ("k <= i", "k >= i", "k <= i && k + 20 >= i", "k <= i || k >= i + 100", "k + i >= 200", "k < 30", "k >= i + 240")
+CONDITIONS = ("k <= i", "k >= i", "k <= i && k + 20 >= i", "k <= i || k >= i + 100", "k + i >= 200", "k < 200", "k >= i + 240")
 
 
 @pytest.mark.sample(2)

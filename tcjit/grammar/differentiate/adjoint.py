@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from tcjit.grammar.ast import Access, Binary, Def, Expr, Index, Scalar
 from tcjit.grammar.differentiate.activity import active_tensors, checked_names, nesting_refused, read_again
 from tcjit.grammar.differentiate.body import Body, tensors_read, text_of
-from tcjit.grammar.differentiate.contribute import Contribution, contribution, materialise, plain_read
+from tcjit.grammar.differentiate.box import IndexBox
+from tcjit.grammar.differentiate.contribute import Contribution, by_cases, contribution, materialise, plain_read
 from tcjit.grammar.differentiate.dead_terms import without_dead_terms
 from tcjit.grammar.differentiate.invert import dimension_name
 from tcjit.grammar.differentiate.normalise import Update, normalise
@@ -176,8 +177,10 @@ class _Reverse:
     def _reverse(self, update: Update, gradient: Access, nonzero: Sequence[Expr]) -> None:
         for leaf, term, conditions, over in terms(update, gradient, self.active, self.body, self.ties, self.differentiable):
             name = leaf.name if isinstance(leaf, Scalar) else leaf.tensor
-            made = contribution(leaf, term, over, (*conditions, *nonzero), self.body)
-            self.contributions.setdefault(name, []).append(made)
+            box = IndexBox(over.ranges, self.body.positive, self.body.isl)
+            for read, decided in by_cases(leaf, box):
+                made = contribution(read, term, over, (*conditions, *nonzero, *decided), self.body)
+                self.contributions.setdefault(name, []).append(made)
 
     def _gradient(self, version: str, result: str) -> None:
         parts = self.contributions.get(version)

@@ -1,12 +1,13 @@
 """Contributions to the cotangent of one tensor: each is a term over the tensor's own dimensions, guards, and indices to sum over."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tcjit.grammar import polynomial
-from tcjit.grammar.ast import Access, Binary, Cast, Expr, Index, Scalar, Select, Size
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Expr, Index, Scalar, Select, Size, Unary
 from tcjit.grammar.differentiate.body import Body
+from tcjit.grammar.differentiate.box import IndexBox
 from tcjit.grammar.differentiate.invert import Read, dimension_name, invert
 from tcjit.grammar.differentiate.normalise import Update
 from tcjit.grammar.differentiate.partials import Leaf, read_where
@@ -14,6 +15,7 @@ from tcjit.grammar.differentiate.simplify import (
     FALSE,
     add,
     assume,
+    compare,
     conjunction,
     conjuncts,
     convert,
@@ -21,6 +23,7 @@ from tcjit.grammar.differentiate.simplify import (
     integer_of,
     is_number,
     multiply,
+    opposite,
     read,
     reads,
     unless,
@@ -29,7 +32,7 @@ from tcjit.grammar.differentiate.simplify import (
     widened,
 )
 from tcjit.grammar.polynomial import number
-from tcjit.grammar.walk import walk, with_indices
+from tcjit.grammar.walk import replaced, walk, with_indices
 
 Bounds = Mapping[str, tuple[Expr, Expr]]
 _Sum = tuple[dict[str, tuple[Expr, Expr]], Expr]  # the indices that are summed over, and the terms
@@ -43,6 +46,36 @@ class Contribution:
     guards: tuple[Expr, ...] = ()
     kept: Bounds = field(default_factory=dict)
     hints: Mapping[str, str] = field(default_factory=dict)
+
+
+def by_cases(leaf: Leaf, box: IndexBox) -> Iterator[tuple[Leaf, tuple[Expr, ...]]]:
+    """A read whose subscripts choose, as those that repeat or reflect a border do, as reads of each choice where it is made, by indices of
+    a ``box``: those inside the border have an inverse, and those of a repeated border are about one element."""
+    subscripts = () if isinstance(leaf, Scalar) else leaf.subscripts
+    nodes = (node for sub in subscripts if not reads(sub) for node in walk(sub))
+    chosen = next((node for node in nodes if _cases(node) and not any(map(_cases, list(walk(node))[1:]))), None)
+    if chosen is None or isinstance(leaf, Scalar):
+        yield leaf, ()
+        return
+    for condition, value in _cases(chosen):
+        if not box.implies(opposite(condition)):
+            places = tuple(replaced(sub, {chosen: value}) for sub in leaf.subscripts)
+            for one, decided in by_cases(replace(leaf, subscripts=places), box):
+                yield one, (*conjuncts(condition), *decided)
+
+
+def _cases(node: Expr) -> tuple[tuple[Expr, Expr], ...]:
+    """The values of index arithmetic that chooses, each with its condition; none of any other."""
+    match node:
+        case Call(function="min" | "max" as function, args=(first, second)):
+            order, other = ("<=", ">") if function == "min" else (">=", "<")
+            return (compare(order, first, second), first), (compare(other, first, second), second)
+        case Call(function="abs", args=(inside,)):
+            zero = number(0)
+            return (compare(">=", inside, zero), inside), (compare("<", inside, zero), Unary("-", inside, dtype=inside.dtype))
+        case Select(condition=condition, then=then, other=other):
+            return (condition, then), (opposite(condition), other)
+    return ()
 
 
 def contribution(leaf: Leaf, term: Expr, update: Update, conditions: Iterable[Expr], body: Body) -> Contribution:
@@ -159,10 +192,18 @@ def _may_join(one: _Sum, other: _Sum) -> bool:
     same = {name: tuple(map(integer_of, ends)) for name, ends in one[0].items()} == {
         name: tuple(map(integer_of, ends)) for name, ends in other[0].items()
     }
+    if any(map(_is_about_one_element, (one[1], other[1]))):
+        return False  # each has terms at the border only
     gathers = [value.condition for _, value in (one, other) if isinstance(value, Select) and reads(value.condition)]
     if not same or not one[0] or not gathers:
         return same and not (one[0] and (_is_product(one[1]) or _is_product(other[1])))
     return len(gathers) == 2 and gathers[0] == gathers[1]  # sums over the terms that data pick take a step for each term together
+
+
+def _is_about_one_element(value: Expr) -> bool:
+    """Whether a term counts where index arithmetic equals something."""
+    parts = conjuncts(value.condition) if isinstance(value, Select) else []
+    return any(isinstance(part, Binary) and part.op == "==" and part.left.dtype == "int64" and not reads(part) for part in parts)
 
 
 def _is_product(expr: Expr) -> bool:

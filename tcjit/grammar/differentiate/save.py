@@ -11,18 +11,17 @@ from dataclasses import replace
 from tcjit.errors import CheckError
 from tcjit.grammar.ast import Access, Def, Index, Statement
 from tcjit.grammar.batch import meaning
-from tcjit.grammar.differentiate.simplify import is_float
 from tcjit.grammar.front import read
 from tcjit.grammar.printer import show
 from tcjit.grammar.walk import walk
 
 
 def statistics(definition: Def) -> list[str]:
-    """The temporaries of floats that are worth saving."""
+    """The temporaries that are worth saving."""
     first: dict[str, Statement] = {}
     for s in definition.statements:
         first.setdefault(s.tensor, s)
-    temporaries = [t for t in definition.tensors if t.role == "temporary" and t.rank and is_float(t.dtype)]
+    temporaries = [t for t in definition.tensors if t.role == "temporary" and t.rank]
     return [t.name for t in temporaries if _is_along_a_part(first[t.name])]
 
 

@@ -52,7 +52,7 @@ def _repeated(program: list[Assignment]) -> tuple[_NumberedValue, set[int]] | No
     met: dict[Expr, set[int]] = {}
     for position, a in enumerate(program):
         for expr in _costly(a):
-            dims = tuple(name for name in names(expr) if name in {bound[0] for bound in a.bounds})
+            dims = _dims(a, expr)
             key = with_names(expr, {name: f"#{number}" for number, name in enumerate(dims)})
             first = known.get(key)
             same = first is not None and _ranges(program[first.position], first.dims) == _ranges(a, dims)
@@ -100,6 +100,12 @@ def _costly(a: Assignment) -> Iterator[Expr]:
     yield from visit(a.value, False)
 
 
+def _dims(a: Assignment, expr: Expr) -> tuple[str, ...]:
+    """The dimensions of a value, in the order of its names; those along which it reads no tensor last, which any loops may be inside."""
+    along = {name for part in walk(expr) if isinstance(part, Access) for name in names(part)}
+    return tuple(sorted((name for name in names(expr) if name in a.ranges), key=lambda name: name not in along))
+
+
 def _ranges(a: Assignment, dims: tuple[str, ...]) -> list[tuple[int, int]]:
     return [a.ranges[name] for name in dims]
 
@@ -133,10 +139,8 @@ def _stored(
     tensor = copy.tensor if copy else a.tensor
 
     def reading(one: Assignment) -> Assignment:
-        extents = {bound[0] for bound in one.bounds}
-
         def visit(expr: Expr) -> Expr:
-            theirs = tuple(name for name in names(expr) if name in extents)
+            theirs = _dims(one, expr)
             renaming = dict(zip(first.dims, theirs))
             same = len(theirs) == len(first.dims) and _ranges(one, theirs) == limits and with_names(first.expr, renaming) == expr
             if same:

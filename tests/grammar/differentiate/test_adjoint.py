@@ -54,6 +54,12 @@ def test_only_what_is_asked_for() -> None:
         ("Y(i) = X(i + 1) - X(i)", [
             "d_X(i) = (i - 1 >= 0 ? d_Y(i - 1) : 0.0) + (i < N - 1 ? -d_Y(i) : 0.0) where i in 0:N", "d_a() = 0.0",
         ]),
+        ("Y(i) = X(min(i + 1, N - 1)) where i in 0:N", [
+            "d_X(n) = n - 1 >= 0 ? d_Y(n - 1) : 0.0 where n in 0:N", "d_X(n) += N == n + 1 && i + 1 > N - 1 ? d_Y(i) : 0.0", "d_a() = 0.0",
+        ]),
+        ("Y(i) = X(i == 0 ? N - 1 : i - 1) where i in 0:N", [
+            "d_X(n) = n + 1 < N ? d_Y(n + 1) : 0.0 where n in 0:N", "d_X(n) += N == n + 1 && i == 0 ? d_Y(i) : 0.0", "d_a() = 0.0",
+        ]),
         ("Y(i) = (i < 3) ? X(i) : a", ["d_X(i) = i < 3 ? d_Y(i) : 0.0", "d_a() +=! i >= 3 ? d_Y(i) : 0.0"]),
         ("Y(i) = (X(i) > a) ? X(i) : 0.0", ["d_X(i) = X(i) > a ? d_Y(i) : 0.0", "d_a() = 0.0"]),
         ("Y(i) = X(i) Y(i) += X(i) * a", ["d_X(i) = d_Y(i) * a + d_Y(i)", "d_a() +=! d_Y(i) * X(i)"]),

@@ -27,7 +27,7 @@ ATTENTION = """def f(float(Q,D) q, float(K,D) k, float(K,D) v) -> (O) {
         ("def f(float(M,N) X) -> (Y) { m(i) +=! X(i,j)  m(i) = m(i) / N  Y(i,j) = X(i,j) * m(i) }", ["m"]),
         ("def f(float(N) X) -> (Y) { s +=! X(i) * X(i)  Y(i) = X(i) * s }", []),  # without dimensions: a parameter to read back
         ("def f(float(N) X, float(K) W) -> (Y) { S(i) +=! X(i + k) * W(k)  Y(i) = tanh(S(i)) }", []),
-        ("def f(float(M,N) X) -> (Y) { k(i) +=! X(i,j) > 0.0 ? 1 : 0  Y(i,j) = X(i,j) * float(k(i)) }", []),  # integers
+        ("def f(float(M,N) X) -> (Y) { k(i) +=! X(i,j) > 0.0 ? 1 : 0  Y(i,j) = X(i,j) * float(k(i)) }", ["k"]),
     ],
     ids=["softmax", "attention", "written again", "one number", "a window", "integers"],
 )
