@@ -153,7 +153,7 @@ def source() -> str:
         for narrow in NARROW.get(dtype, ()):
             lines += narrow_declarations(narrow, dtype, width)
             named = {**parts, "K": narrow_name(narrow), "H": narrow_type(narrow)}
-            lines.append(re.sub(r"\$([NEKH])", lambda found, named=named: named[found[1]], _NARROW))
+            lines.append(re.sub(r"\$([NEWKH])", lambda found, named=named: named[found[1]], _NARROW))
     return "\n".join(lines)
 
 
