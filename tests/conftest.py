@@ -13,6 +13,7 @@ import itertools
 import os
 import re
 import shutil
+import sys
 import tempfile
 import zlib
 from collections import Counter
@@ -47,6 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
     with several workers on few cores they would otherwise spin in each other's way.
     """
     config.stash[PRIVATE] = tempfile.mkdtemp(prefix="tcjit-tests-")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each worker, and each process that a test starts, would compile the sources again
+    sys.dont_write_bytecode = False
     os.environ.update(
         TCJIT_CACHE_DIR=config.stash[PRIVATE], TCJIT_VERIFY="1", OMP_NUM_THREADS="2", OMP_WAIT_POLICY="passive", COLUMNS="160", NO_COLOR="1"
     )
