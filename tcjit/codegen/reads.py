@@ -160,9 +160,9 @@ class ReadEmitter(Emitter):
             self.bind_divisors(child, run, variable)
         if not (isinstance(expr, Binary) and expr.op == "/" and expr.dtype == "float32" and self.constant(expr.right, run, variable)):
             return
-        if is_power_of_two(expr.right) or self.constant(expr.left, run, variable):
-            return
         known = self.printer.quotients
+        if id(expr) in known or is_power_of_two(expr.right) or self.constant(expr.left, run, variable):
+            return
         divisor, scaled, inverse, scale = names = tuple(f"tc_d{len(known)}{part}" for part in ("", "_scaled", "_inverse", "_scale"))
         self.write(f"const float {divisor} = {self.value(expr.right, run)};")
         self.write(f"const float {scale} = {self.printer.helper('tc_scale_of_divisor_f32')}({divisor});")

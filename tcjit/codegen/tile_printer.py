@@ -142,7 +142,7 @@ class TilePrinter(TileText):
             number, read = flats[prefetch.operand]
             flat = self.flats[read]
             if not flat.runtime:
-                ahead = flat.stride(prefetch.dim) * blocks[prefetch.dim]
+                ahead = flat.stride(prefetch.dim) * blocks[prefetch.dim] * prefetch.distance
                 first = lines_of_step(flat, self.s, self.nest.leaf, self.width, DTYPES[read.dtype].bytes)
                 lines += [f"__builtin_prefetch(tc_p{number} + {ahead + place});" for place in first]
         return lines

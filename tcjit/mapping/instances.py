@@ -60,12 +60,25 @@ class Instances:
                 return True
         if not places and self.same_on(instances, old, new, a):
             return True
-        if isinstance(old, Select) and not places and (holds_where := condition(old.condition, self.values)) is not None:
-            if self.empty(instances, a, f"not ({holds_where})"):
-                return self.agree(old.then, new, instances, a)
-            if self.empty(instances, a, holds_where):
-                return self.agree(old.other, new, instances, a)
+        if isinstance(old, Select) and not places and (always := self.decided(old.condition, instances, a)) is not None:
+            return self.agree(old.then if always else old.other, new, instances, a)
+        if isinstance(old, Binary) and old.op in ("&&", "||") and not places:
+            sides = (old.left, old.right), (old.right, old.left)
+            return any(self.decided(one, instances, a) is (old.op == "&&") and self.agree(other, new, instances, a) for one, other in sides)
         return False
+
+    def decided(self, value: Expr, instances: isl.Set, a: Assignment) -> bool | None:
+        """Whether a condition holds at all instances, or at none; None where isl does not know."""
+        if (text := condition(value, self.values)) is not None:
+            return True if self.empty(instances, a, f"not ({text})") else False if self.empty(instances, a, text) else None
+        if isinstance(value, Unary) and value.op == "!":
+            inside = self.decided(value.operand, instances, a)
+            return None if inside is None else not inside
+        if isinstance(value, Binary) and value.op in ("&&", "||"):
+            sides = self.decided(value.left, instances, a), self.decided(value.right, instances, a)
+            decides = value.op == "||"  # the value of a side that is that of both
+            return decides if decides in sides else None if None in sides else not decides
+        return None
 
     def same_on(self, instances: isl.Set, old: Expr, new: Expr, a: Assignment) -> bool:
         """Whether isl knows two indices, or two conditions, to be the same at some instances."""

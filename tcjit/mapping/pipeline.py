@@ -32,6 +32,7 @@ from tcjit.mapping.passes.chunk_scans import chunk_scans
 from tcjit.mapping.passes.combine_in_blocks import combine_in_blocks
 from tcjit.mapping.passes.contract import STACK_BYTES, contract
 from tcjit.mapping.passes.contract_slices import contract_slices, verify_outer_loops
+from tcjit.mapping.passes.eliminate_conditions import eliminate_conditions
 from tcjit.mapping.passes.eliminate_dead_instances import eliminate_dead_instances
 from tcjit.mapping.passes.eliminate_indices import eliminate_indices
 from tcjit.mapping.passes.expand_operands import expand_operands
@@ -148,6 +149,7 @@ def build_scop(
         return steps.run(function.__name__, function, before, *args, show=Assignments.show, check=check)
 
     assignments = step(extract, program, layouts)
+    assignments = proved(eliminate_conditions, assignments)
     assignments = step(eliminate_indices, assignments, prove != "none", nests)
     assignments = proved(widen, assignments)
     assignments = proved(reduce_strength, assignments) if isinstance(target, Machine) else assignments

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -55,9 +55,10 @@ def conjuncts(test: Expr) -> list[Expr]:
     return [test]
 
 
-def conjunction(conditions: Iterable[Expr]) -> Expr:
+def conjunction(conditions: Sequence[Expr]) -> Expr:
     """The condition that all of some hold, evaluated from the left."""
-    return reduce(lambda left, right: Binary("&&", left, right, dtype="bool"), conditions)
+    first, *others = conditions or (Const(True, dtype="bool"),)
+    return reduce(lambda left, right: Binary("&&", left, right, dtype="bool"), others, first)
 
 
 def combined(operator: str, left: Expr, right: Expr) -> Expr:

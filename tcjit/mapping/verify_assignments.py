@@ -60,6 +60,7 @@ class _Replacement(Instances):
         self.program = after.assignments
         self.before, self.after = before.storages, after.storages
         self.rules: Mapping[str, Callable[[Assignment, Sequence[Assignment]], str]] = {
+            "eliminate_conditions": self.parted,
             "widen": self.widened,
             "reduce_strength": lambda old, new: wrong_powers(self, old, new),
             "chunk_reductions": self.chunked,

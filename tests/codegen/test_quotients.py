@@ -188,3 +188,13 @@ def test_quotients_of_a_cpu_are_those_of_ieee_division() -> None:
     apart = (bits - wanted).abs()[~expected.isnan()]
     large = (expected.abs() >= 2.0**-100)[~expected.isnan()]
     assert not apart[large].any() and apart.max() <= 2
+
+
+def test_a_quotient_that_a_value_has_several_times() -> None:
+    """Of one expression in the syntax tree, as a name of a `where` is."""
+    t = tcjit.define("""def f(float(N) D, float(R,X) T) -> (I) {
+        I(x) +=! (t < 99.0) ? t * D(int32(t)) + t * D(int32(t) + 1) : 0.0 where t = T(r, x) / 0.004 }""")
+    d, times = torch.randn(751), torch.rand(48, 90) * 0.3
+    place = (times / 0.004).int()
+    wanted = (times / 0.004).double() * (d.double()[place] + d.double()[place + 1])
+    torch.testing.assert_close(t.f(d, times), wanted.sum(0).float(), rtol=1e-5, atol=1e-3)

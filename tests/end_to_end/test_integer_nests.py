@@ -252,3 +252,17 @@ def test_narrow_types_have_lanes_of_their_own(dtype: str, body: str, operator: s
     kernel = tcjit.compile(text, "f", a, b)
     assert "i < k" in body or any("register tile" in line for line in kernel.resources["reductions"])  # conditions on indices stay
     assert torch.equal(kernel(a, b), tcjit.compile(text, "f", a, b, target="reference")(a, b))
+
+
+@pytest.mark.parametrize("layout", ["n,i", "i,n"])
+@pytest.mark.parametrize("dtype", ["uint8", "int16"])
+def test_products_under_conditions_on_data(dtype: str, layout: str) -> None:
+    """Which are no part of a domain: an instruction that sums products cannot leave some out."""
+    other = layout.replace("i", "j")
+    text = f"""def f({dtype}({layout.upper()}) A, {dtype}({other.upper()}) B) -> (S) {{
+        S(i,j) +=! (A({layout}) != 3 && B({other}) != 3) ? int32(A({layout})) * int32(B({other})) : 0 }}"""
+    rng = np.random.default_rng(5)
+    a, b = (rng.integers(0, 5, (250, size)).astype(dtype) for size in (96, 64))
+    wanted = np.where(a == 3, 0, a).astype(WIDE).T @ np.where(b == 3, 0, b).astype(WIDE)
+    args = [torch.from_numpy(x if layout == "n,i" else np.ascontiguousarray(x.T)) for x in (a, b)]
+    assert np.array_equal(tcjit.define(text).f(*args).numpy(), wanted)

@@ -20,6 +20,7 @@ from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.extract import extract
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
+from tcjit.mapping.passes.eliminate_conditions import eliminate_conditions
 from tcjit.mapping.passes.factor_contractions import factor_contractions
 from tcjit.mapping.passes.hoist_invariants import hoist_invariants
 from tcjit.mapping.passes.restrict_products import restrict_products
@@ -41,6 +42,11 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, tuple[int, ...]]]] = {
         "chunk_reductions",
         "def f(float(N) A, float(M) B) -> (S) { S(m) = B(m)  S(m) += A(m + n) where n in 0:40 }",
         {"A": (60,), "B": (4,)},
+    ),
+    "decided conditions": (
+        "eliminate_conditions",
+        "def f(float(N) A) -> (O) { O(i) = (i + 2 < N && !(i < 3 || i > 20)) ? A(i + 2) : A(i) where i in 0:17 }",
+        {"A": (19,)},
     ),
     "joined": (
         "split_index_sets",
@@ -113,6 +119,7 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, tuple[int, ...]]]] = {
     "started without terms": ("split_initialisation", "def f(float(M,N) A) -> (S) { S(m) +=! A(m, n) }", {"A": (3, 0)}),
 }  # fmt: skip
 PASSES: dict[str, Callable[[Assignments], Assignments]] = {
+    "eliminate_conditions": eliminate_conditions,
     "widen": widen,
     "chunk_reductions": lambda before: chunk_reductions(before, Options(reduction_chunks=7), AVX512),
     "split_index_sets": split_index_sets,

@@ -462,7 +462,7 @@ class _Use:
         meets = self.crowded and self.step > LINE and self.step % LINE == 0
         if self.cheap and (meets or paged and self.step > FOLLOWED * core.page):
             return True
-        if rows <= core.ways or self.results < CROWDED_USES:
+        if rows < core.ways or self.results < CROWDED_USES:
             return False
         strides = [flat.stride(row) * self.bytes for flat in self.operand.flats] if row else []
         return any(stride and stride % core.page == 0 for stride in strides)

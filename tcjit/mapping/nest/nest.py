@@ -41,10 +41,11 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Prefetch:
-    """Each step fetches what the tile at the next iteration of the innermost loop over ``dim`` reads at it of an operand."""
+    """Each step fetches what the tile so many iterations later of the innermost loop over ``dim`` reads at it of an operand."""
 
     operand: int  # its number
     dim: str
+    distance: int = 1
 
 
 @dataclass(frozen=True)

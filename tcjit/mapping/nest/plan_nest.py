@@ -19,7 +19,7 @@ from tcjit.mapping.nest.matrix_unit import DEPTH, estimate_matrix, matrix_shapes
 from tcjit.mapping.nest.merge_dims import fix_dim
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
 from tcjit.mapping.nest.operands import Operand, operands
-from tcjit.mapping.nest.prefetch import prefetches
+from tcjit.mapping.nest.prefetch import panel_prefetches, prefetches
 from tcjit.mapping.nest.statement import DIM, FlatStatement
 from tcjit.mapping.nest.traffic import Traffic
 from tcjit.mapping.nest.vector_forms import MATRIX_PRODUCTS, has_vector_form
@@ -305,7 +305,7 @@ def _streamed_terms(costs: TileCosts, shape: Shape, cost: Estimate, shared: bool
 def _part(counts: Mapping[str, int], panel: int, core: Core) -> int:
     """How many tiles of the outermost of some loops with several read, with all of those inside, what the second cache holds beside other
     panels, in equal parts: 1 where it does not hold two, 0 where it holds all."""
-    held = max(1, core.l2 // 2 // max(1, panel))
+    held = max(1, core.l2 // 4 // max(1, panel))
     tiles = prod(counts.values())
     if tiles <= held:
         return 0
@@ -371,6 +371,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
         beside = costs.prefetched(shape, cost.staged, several)
         others = {*cost.staged, *(prefetch.operand for prefetch in beside)}
         nest = replace(nest, prefetch=(*beside, *prefetches(s, nest, found, others, core)))
+        nest = replace(nest, prefetch=(*nest.prefetch, *panel_prefetches(s, nest, found, cost.lane_panel, core)))
     traffic = Traffic(s, nest, found, cost.staged, core.element)
     moved = traffic.cycles(core)
     late = traffic.written_late * core.l3_byte if moved else 0.0

@@ -20,6 +20,7 @@ from tcjit.mapping.nest.traffic import Moved
 
 UPDATES = 8  # of accumulators for each line that a step fetches, at least
 NEW_PART = 0.5  # of what a tile reads at a term that the one before it did not read, at least
+STEPS_AHEAD = 8  # at which a panel is fetched: about the latency of the last cache
 NEAR_PART = 4  # such blocks fit into the second cache, with what else it holds
 
 
@@ -41,6 +42,17 @@ def prefetches(s: FlatStatement, nest: Nest, found: Sequence[Operand], staged: C
         if dim:
             fetched.append(Prefetch(number, dim))
     return tuple(fetched)
+
+
+def panel_prefetches(s: FlatStatement, nest: Nest, found: Sequence[Operand], panel: int, core: Core) -> tuple[Prefetch, ...]:
+    """The operands in lanes whose ``panel``, bytes for all terms of a tile, the first cache does not hold: each step fetches the lines of
+    a later one from the second."""
+    leaf, terms = nest.leaf, [loop.dim for loop in nest.loops if loop.dim in s.terms]
+    if leaf.lane in s.terms or leaf.window or not terms or panel <= core.l1 // 2 or s.extent(terms[-1]) < 2 * STEPS_AHEAD:
+        return ()
+    known = {prefetch.operand for prefetch in nest.prefetch}
+    others = [number for number, operand in enumerate(found) if leaf.lane in operand.dims and number not in known]
+    return tuple(Prefetch(number, terms[-1], STEPS_AHEAD) for number in others if not found[number].flats[0].runtime)
 
 
 def _loop_of_blocks(s: FlatStatement, nest: Nest, flat: FlatAccess, size: int, core: Core) -> str:

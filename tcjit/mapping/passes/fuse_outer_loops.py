@@ -8,7 +8,7 @@ memory that they need. This is loop fusion at the outermost level; ``contract_sl
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -219,6 +219,7 @@ class _Fusion:
             name
             for name, lower, upper in uses.a.results
             if large and lower == 0 and self.is_even(upper) and uses.keeps_reuse([name], 1) and name not in _divided(uses.a)
+            and not self.crosses(uses, name)
             and all(name in uses.reads[a] for a in large)
             and sum(_bytes(self.tensors[a.tensor]) for a in large) // upper <= self.machine.cache_bytes
         ]  # fmt: skip
@@ -235,7 +236,7 @@ class _Fusion:
         most = machine.cache_bytes // 2
         for loop in run.possible:
             wider = run.shared([*loops, loop])
-            if any(self.crosses(uses, dims[-1], run) for uses, dims in zip(members, wider, strict=True)):
+            if any(self.crosses(uses, dims[-1], run.written) for uses, dims in zip(members, wider, strict=True)):
                 continue
             if all(uses.keeps_reuse(dims, 1) for uses, dims in zip(members, wider, strict=True)):
                 loops[loop] = 1
@@ -269,11 +270,11 @@ class _Fusion:
         moving = {name: [run.extents[loop] for loop in loops if run.axes[name][loop] is not None] for name in users if users[name] > 1}
         return sum(_bytes(self.tensors[name]) / prod(extents) for name, extents in moving.items() if extents)
 
-    def crosses(self, uses: _Uses, dim: str, run: _FusedRun) -> bool:
-        """Whether one iteration of a loop over a dimension takes an element of each line of an operand, as of channels that lie last; those
-        of a contraction may stay in a cache meanwhile."""
+    def crosses(self, uses: _Uses, dim: str, written: Collection[str] = ()) -> bool:
+        """Whether one iteration of a loop over a dimension takes an element of each line of an operand that is not ``written`` here, as of
+        channels that lie last; those of a contraction may stay in a cache meanwhile."""
         least = self.machine.cache_bytes if uses.is_contraction else 0
-        outside = [access for access in uses.reads if access.tensor not in run.written]
+        outside = [access for access in uses.reads if access.tensor not in written]
         places = ((self.tensors[a.tensor], a.subscripts) for a in outside if _bytes(self.tensors[a.tensor]) > least)
         moving = (stride for storage, subs in places for sub, stride in zip(subs, storage.strides) if dim in names(sub))
         return any(stride == 1 for stride in moving)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from math import prod
 
 import islpy as isl
@@ -31,7 +30,7 @@ from tcjit.mapping.nest.strip_mine import divisions
 from tcjit.mapping.nest.vector_forms import NARROW
 from tcjit.mapping.passes.expand_operands import LONG
 from tcjit.mapping.plan_chunks import product_sides
-from tcjit.mapping.reduction import identity, is_plain_product, is_product
+from tcjit.mapping.reduction import conjunction, identity, is_plain_product, is_product
 from tcjit.mapping.scop import OuterLoops
 from tcjit.mapping.storage import Bounds, Storage
 from tcjit.mapping.strides import affine_form
@@ -229,10 +228,6 @@ def _chosen(node: Select) -> tuple[Expr, list[Expr]]:
     return value, conditions
 
 
-def _all(conditions: Sequence[Expr]) -> Expr:
-    return reduce(lambda left, right: Binary("&&", left, right, dtype="bool"), conditions)
-
-
 def paddings(
     value: Expr, bounds: Bounds, tensors: Mapping[str, Storage], values: Mapping[str, int], moving: DynamicRanges | None = None,
     worth: int = WORTH_PADDING, split: Collection[str] = (),
@@ -309,7 +304,7 @@ class _Padder:
     ) -> Padding | None:  # fmt: skip
         """The padding of a read under conditions, given as they are and over the axes; None where it would read what is not there."""
         moved = replace(read, subscripts=tuple(axis.source for axis in axes))
-        made = Padding(select, read, axes, Select(_all(there), moved, other, dtype=read.dtype) if there else moved)
+        made = Padding(select, read, axes, Select(conjunction(there), moved, other, dtype=read.dtype) if there else moved)
         inside = _reads_inside(made, self.tensors[read.tensor], self.values)
         exact = all(axis.divisor == 1 for axis in axes) or self._agree(made, conditions, kept)
         return made if inside and exact else None
@@ -353,7 +348,7 @@ class _Padder:
     def _agree(self, padding: Padding, conditions: Sequence[Expr], kept: Sequence[Expr]) -> bool:
         """Whether conditions say of all points, where those that stay hold, what the copy's say of its elements."""
         there = with_indices(padding.inside, {axis.index.name: axis.element for axis in padding.axes})
-        texts = [affine_condition(condition, self.values) for condition in (_all(conditions), there)]
+        texts = [affine_condition(condition, self.values) for condition in (conjunction(conditions), there)]
         facts = [f"{lower} <= {isl_name(name)} <= {upper}" for name, (lower, upper) in self.boxes.items()]
         facts += [f"({text})" for part in kept if (text := affine_condition(part, self.values)) is not None]
         if None in texts:

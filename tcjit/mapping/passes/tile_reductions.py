@@ -40,7 +40,7 @@ from tcjit.mapping.nest.transpose_results import GAIN, result_orders
 from tcjit.mapping.nest.vector_forms import NARROW, TYPES, has_lane_form, has_vector_form, is_dot_product
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import CPU_CHUNKS, chunk_reduction
-from tcjit.mapping.reduction import combined, identity
+from tcjit.mapping.reduction import combined, guarded_term, identity
 from tcjit.mapping.scop import OuterLoops
 from tcjit.mapping.storage import Storage, are_digits
 from tcjit.mapping.strides import stride_in
@@ -302,8 +302,10 @@ class ReductionTiling:
         for multiple, innermost in ways:
             with temporaries.trial():
                 made = form(multiple=multiple, innermost=innermost)
-                if made.assignment is a:
-                    continue  # bytes as they are may need sums that conditions do not allow, where flipped ones need none
+                body = guarded_term(made.assignment.value, a.operator, self.setting.program.values)[1]
+                # bytes as they are may need sums that conditions do not allow, where flipped ones need none; those on data stay outside
+                if not is_dot_product(body):
+                    continue
                 whole = a.value.dtype == "int32" and len(ways) == 1
                 cycles[multiple, innermost] = 0.0 if whole else self.cycles(made.assignment, temporaries, {}) + self.copying(made.copies)
         if not cycles:

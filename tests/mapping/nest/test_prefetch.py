@@ -14,7 +14,7 @@ from support.nests import Shapes, flat
 from tcjit.mapping.machine import core_of
 from tcjit.mapping.nest.nest import Leaf, Prefetch
 from tcjit.mapping.nest.plan_nest import plan_nest
-from tcjit.mapping.nest.prefetch import lines_of_step
+from tcjit.mapping.nest.prefetch import STEPS_AHEAD, lines_of_step
 
 CORE = replace(core_of(AVX512, 16, 4), l2=1 << 20)
 GROUPS = "def f(float(N,G,C,H,W) X, float(G,C,KH,KW,F) K) -> (O) { O(n,g,f,h,w) +=! X(n,g,c,h+kh,w+kw) * K(g,c,kh,kw,f) }"
@@ -72,3 +72,10 @@ def test_the_next_tile_is_that_of_the_innermost_loop() -> None:
     nest = plan_nest(flat(text, {"X": (64, 88), "U": (64, 88, 2172)}), CORE).nest
     loops = [loop.dim for loop in nest.loops if loop.dim in "na"]
     assert [prefetch.dim for prefetch in nest.prefetch] == loops[-1:] == ["a"] and nest.leaf.lane == "n"
+
+
+@pytest.mark.parametrize(("terms", "fetched"), [(1024, [("k", STEPS_AHEAD)]), (128, [])])
+def test_lines_of_a_panel_that_the_first_cache_does_not_hold(terms: int, fetched: list[tuple[str, int]]) -> None:
+    text = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+    found = prefetched(text, {"A": (960, terms), "B": (terms, 960)})
+    assert [(prefetch.dim, prefetch.distance) for prefetch in found] == fetched
