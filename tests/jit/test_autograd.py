@@ -272,6 +272,7 @@ def test_opcheck(tc: Any, name: str) -> None:
         assert set(torch.library.opcheck(tc.norm._lifted_operator.overload, arguments(name)).values()) == {"SUCCESS"}
 
 
+@pytest.mark.sample(2, over="all targets")
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_compiled(tc: Any, name: str) -> None:
     args = arguments(name)

@@ -251,6 +251,7 @@ def test_linearize(tc: Any) -> None:
     torch.testing.assert_close(along(A, B), 2 * (A @ B))
 
 
+@pytest.mark.sample(2, over="all targets")
 @pytest.mark.parametrize("name", ["grad", "grad of grad of sines", "jacrev", "jvp", "hessian", "vmap", "vmap of grad", "grad of vmap"])
 def test_compiled(tc: Any, name: str) -> None:
     """The right result, or an error: a compiled graph has the operator, through which forward mode does not pass."""
