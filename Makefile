@@ -28,7 +28,7 @@ RING     ?=
 
 # pip must neither choose a torch of its own nor check for news of itself
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# each worker, and each process that a test starts, would otherwise compile the sources again
+# each process would otherwise compile the sources again
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: quickstart test lint types pytest matrix soak bench gpu mutants docs golden clean

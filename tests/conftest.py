@@ -13,6 +13,7 @@ import itertools
 import os
 import re
 import shutil
+import sys
 import tempfile
 import zlib
 from collections import Counter
@@ -30,6 +31,7 @@ RINGS = ("text", "host", "opencl", "cuda")
 ORDER = ["errors", "checked", "notebook", "config", "step", "grammar", "mapping", "codegen", "runtime", "cache", "tuner", "jit", "library"]
 LAST = ["end_to_end"]
 LINES_OF_DIFF = 60
+SAMPLED = {"": ("", *STAND_INS), "targets": STAND_INS, "all targets": (*STAND_INS, "cpu", "reference")}  # by what a sample is over
 TARGET = ("on", "target", "tc")  # parameters that say where a test runs
 TEXT = {"errors", "config", "step", "grammar", "mapping", "tuner"}  # units whose tests need no more than islpy
 
@@ -47,6 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
     with several workers on few cores they would otherwise spin in each other's way.
     """
     config.stash[PRIVATE] = tempfile.mkdtemp(prefix="tcjit-tests-")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each worker, and each process that a test starts, would compile the sources again
+    sys.dont_write_bytecode = False
     os.environ.update(
         TCJIT_CACHE_DIR=config.stash[PRIVATE], TCJIT_VERIFY="1", OMP_NUM_THREADS="2", OMP_WAIT_POLICY="passive", COLUMNS="160", NO_COLOR="1"
     )
@@ -122,7 +126,7 @@ def _sample(items: list[pytest.Item]) -> list[pytest.Item]:
 
     One in n remains, chosen so that each value of a parameter still meets each of another. Where a parameter is the target, only those that
     stand in for a GPU have a sample, in turn: with two of them each combination runs on one. ``sample(n, over="targets")``, for a whole
-    file, leaves tests without a target as they are.
+    file, leaves tests without a target as they are; ``sample(n, over="all targets")`` also takes turns between the CPU and the reference.
     """
     chosen, seen = [], Counter[tuple[str, str]]()
     for item in items:
@@ -131,13 +135,14 @@ def _sample(items: list[pytest.Item]) -> list[pytest.Item]:
         function = item.nodeid.partition("[")[0]
         rest = seen[function, target]
         seen[function, target] += 1
-        places = zlib.crc32(function.encode()) + (STAND_INS.index(target) if target in STAND_INS else 0)
+        places = zlib.crc32(function.encode()) + (target in (STAND_INS[1], "reference"))
         for given in reversed(list(item.iter_markers("parametrize"))):  # the outermost one's values change first
             if not set(TARGET).intersection(re.findall(r"\w+", str(given.args[0]))):
                 rest, place = divmod(rest, len(given.args[1]))
                 places += place
         mark = item.get_closest_marker("sample")
-        sampled = mark and target in (STAND_INS if mark.kwargs else ("", *STAND_INS)) and (places + rest) % mark.args[0]
+        targets = SAMPLED[mark.kwargs.get("over", "")] if mark else ()
+        sampled = mark and target in targets and (places + rest) % mark.args[0]
         if not (sampled or item.get_closest_marker("whole")) or item.nodeid in item.config.args:
             chosen.append(item)
     return chosen

@@ -46,7 +46,7 @@ INSIDE: dict[str, dict[str, str]] = {
         "tcjit.grammar.infer": COMPILES, "tcjit.jit.compile": COMPILES, "tcjit.mapping.roofline": COMPILES,
         "tcjit.grammar.printer": WARM, "tcjit.runtime.reference": WARM, "tcjit.notebook": NOTEBOOK,
     },
-    "jit.kernel_cache": {"tcjit.jit.compile": COMPILES},
+    "jit.kernel_cache": {"tcjit.grammar.front": COMPILES, "tcjit.jit.compile": COMPILES},
     "jit.signature": {"tcjit.grammar.canonical": WARM, "tcjit.grammar.recomputed": WARM},
     "jit.targets.cpu": {
         "tcjit.codegen.c": COMPILES, "tcjit.mapping.pipeline": COMPILES, "tcjit.mapping.seeds": COMPILES,

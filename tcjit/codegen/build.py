@@ -51,7 +51,7 @@ def _refuse_torn(mapped: Mapped, nodes: tuple[Node, ...]) -> None:
     users: dict[marks.Mark, set[str]] = {}
     for buffer in mapped.privates:
         for s in mapped.scop.statements:
-            if buffer.tensor in (s.tensor, *(access.tensor for access, _ in s.reads())):
+            if buffer.tensor in (s.tensor, *(access.tensor for access, _ in s.reads)):
                 users.setdefault(buffer.mark, set()).add(s.name)
     found = [
         (node.mark, {run.statement for run in runs(node.body)} & users[node.mark], branches)

@@ -181,7 +181,7 @@ class GpuBodyEmitter(GpuEmitter):
         """The accesses of a statement to arrays of the thread's own."""
         s = self.mapped.scop.statement(run.statement)
         found = []
-        for access in (Access(s.tensor, s.subscripts), *(access for access, _ in s.reads())):
+        for access in (Access(s.tensor, s.subscripts), *(access for access, _ in s.reads)):
             buffer = self.memory.private(access.tensor, self.marks)
             if buffer is not None and buffer.space == "thread" and buffer.elements > 1:
                 found.append(access)

@@ -227,5 +227,5 @@ def _tensors(loop: ir.ParallelLoop, scop: Scop) -> tuple[frozenset[str], frozens
     statements = [scop.statement(run.statement) for run in ir.runs((loop,))]
     tiled = [scop.tiled(name).statement for name in dict.fromkeys(run.statement for run in ir.tile_runs((loop,)))]
     written = {s.tensor for s in statements} | {flat.tensor for s in tiled for flat in (s.write, *(e.write for e in s.epilogue))}
-    read = {access.tensor for s in statements for access, _ in s.reads()} | {flat.tensor for s in tiled for flat in s.accesses}
+    read = {access.tensor for s in statements for access, _ in s.reads} | {flat.tensor for s in tiled for flat in s.accesses}
     return frozenset(written), frozenset(read)

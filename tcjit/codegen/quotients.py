@@ -39,7 +39,7 @@ def write(emitter: GpuEmitter, nodes: tuple[Node, ...]) -> bool:
     divisions = [each for each in _divisions(s.value) if _invariant(emitter, each.right, run, s, moving)]
     dividends = [access for each in divisions for access in walk(each.left) if isinstance(access, Access)]
     registers = all(_in_registers(emitter, access.tensor) for access in dividends)
-    if not divisions or not (registers or all(access.tensor != s.tensor for access, _ in s.reads())):
+    if not divisions or not (registers or all(access.tensor != s.tensor for access, _ in s.reads)):
         return False  # a second run would not find what the first one has read
     printer = emitter.printer
     with emitter.indented("{"):

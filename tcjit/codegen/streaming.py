@@ -85,7 +85,7 @@ def nontemporal(scop: Scop, machine: Machine) -> frozenset[str]:
         return frozenset()
     read, points = set[str](), Counter[str]()  # no more elements than there are accesses: a gather may take a few rows of a table
     for s in scop.statements:
-        accesses = [access.tensor for access, _ in s.reads()]
+        accesses = [access.tensor for access, _ in s.reads]
         accesses += [flat.tensor for tiled in s.tiled for flat in tiled.statement.accesses]
         read |= set(accesses)
         points.update({tensor: count * s.points for tensor, count in Counter([*accesses, s.tensor]).items()})

@@ -37,7 +37,7 @@ def linear_form(value: Value) -> LinearForm | None:
     coefficients: dict[str, dict[Monomial, int]] = {}
     rest: dict[Monomial, int] = {}
     for monomial, c in value.terms.items():
-        indices = [factor for factor in monomial if names(factor)]
+        indices = [factor for factor in monomial if isinstance(factor, Index) or names(factor)]
         if not indices:
             rest[monomial] = c
         elif len(indices) == 1 and isinstance(indices[0], Index):
@@ -53,7 +53,7 @@ def is_quasi_affine(value: Value) -> bool:
     if isinstance(value, int):
         return True
     for monomial in value.terms:
-        indices = [factor for factor in monomial if names(factor)]
+        indices = [factor for factor in monomial if isinstance(factor, Index) or names(factor)]
         if len(indices) > 1:
             return False
         if indices and isinstance(indices[0], Binary):

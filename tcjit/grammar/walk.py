@@ -4,7 +4,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from tcjit.grammar.ast import (
     Access,
@@ -19,6 +20,7 @@ from tcjit.grammar.ast import (
     Index,
     RangeClause,
     Select,
+    TargetSubscript,
     Unary,
 )
 
@@ -32,21 +34,23 @@ _FRAMES = 10  # of Python's that a walk has at most for each level of a tree
 MAX_NODES = 100_000
 
 
+# a table, since most of the time of a walk is here
+_OPERANDS: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
+    Cast: lambda expr: (expr.operand,),
+    Unary: lambda expr: (expr.operand,),
+    Binary: attrgetter("left", "right"),
+    Select: attrgetter("condition", "then", "other"),
+    Apply: attrgetter("args"),
+    Call: attrgetter("args"),
+    TargetSubscript: attrgetter("args"),
+    Access: attrgetter("subscripts"),
+}
+
+
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The operands of ``expr``, in the order of the text."""
-    match expr:
-        case Cast() | Unary():
-            return (expr.operand,)
-        case Binary():
-            return (expr.left, expr.right)
-        case Select():
-            return (expr.condition, expr.then, expr.other)
-        case Apply() | Call():
-            return expr.args
-        case Access():
-            return expr.subscripts
-        case _:
-            return ()
+    found = _OPERANDS.get(type(expr))
+    return found(expr) if found is not None else ()
 
 
 def operands(clause: Clause) -> tuple[Expr, ...]:
@@ -66,7 +70,7 @@ def walk(expr: Expr) -> Iterator[Expr]:
     while stack:
         node = stack.pop()
         yield node
-        stack.extend(reversed(children(node)))
+        stack += children(node)[::-1]
 
 
 def factors(expr: Expr) -> Iterator[Expr]:

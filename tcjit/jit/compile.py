@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 from tcjit import config
@@ -23,18 +22,12 @@ from tcjit.step import Steps
 RECORD_FORMAT = 1
 
 
-@lru_cache(maxsize=256)
-def definitions(text: str) -> tuple[Def, ...]:
-    """The checked defs of a text, kept for the shapes to come."""
-    return read(text)
-
-
 def definition(text: str, name: str) -> Def:
     """One def of a text."""
-    for one in definitions(text):
+    for one in read(text):
         if one.name == name:
             return one
-    known = ", ".join(d.name for d in definitions(text))
+    known = ", ".join(d.name for d in read(text))
     raise ArgumentError(f"the text has no def called {name!r}", hint=f"one of {known}")
 
 

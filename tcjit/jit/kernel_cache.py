@@ -50,9 +50,9 @@ def signatures(text: str) -> tuple[Signature, ...]:
             return tuple(map(Signature.from_json, known))
         except (KeyError, TypeError, ValueError, AttributeError):
             pass  # not what this version writes: made anew
-    from tcjit.jit.compile import definitions  # needs lark and isl
+    from tcjit.grammar.front import read  # needs lark
 
-    inferred = tuple(map(of, definitions(text)))
+    inferred = tuple(map(of, read(text)))
     store.put_signatures(key, [signature.to_json() for signature in inferred])
     return inferred
 

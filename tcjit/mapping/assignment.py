@@ -180,7 +180,7 @@ def rewrite(before: Assignments, visit: Callable[[Assignment, Temporaries], Sequ
 def to_scop(before: Assignments) -> Scop:
     """The statements ``S0``, ``S1``... with the tensors that they use."""
     statements = tuple(to_statement(f"S{number}", a, before.values) for number, a in enumerate(before.assignments))
-    used = {s.tensor for s in statements} | {read.tensor for s in statements for read, _ in s.reads()}
+    used = {s.tensor for s in statements} | {read.tensor for s in statements for read, _ in s.reads}
     tensors = tuple(t for t in before.tensors if t.role != "temporary" or t.name in used)
     return Scop(before.program, statements, tensors, before.values, context())
 

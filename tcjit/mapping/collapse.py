@@ -118,7 +118,7 @@ def _closure(scop: Scop, tensor: str, axis: int, keeping: bool, on_gpu: bool) ->
             for access in accesses(s):
                 if access.tensor != name or s.tiled or s.fused:  # a nest walks memory, whatever axes there are
                     continue
-                if s.points * FEW <= enough and any(s.reads()):
+                if s.points * FEW <= enough and s.reads:
                     kept.append(s)
                     continue
                 place, inner = access.subscripts[first], access.subscripts[first + 1]
@@ -132,7 +132,7 @@ def _closure(scop: Scop, tensor: str, axis: int, keeping: bool, on_gpu: bool) ->
     fitting = [m for m in merges if _fits(scop, scop.statement(m.statement), m, axes)]
     most = max((scop.statement(m.statement).points for m in fitting), default=0)
     kept += [scop.statement(m.statement) for m in merges if m not in fitting]
-    reading = not keeping and any(axes.keys() & {a.tensor for a, _ in s.reads()} for s in kept)
+    reading = not keeping and any(axes.keys() & {a.tensor for a, _ in s.reads} for s in kept)
     large = bool(fitting) and most * FEW > enough
     return (axes, fitting) if large and not reading and all(_keeps(scop, s, axes, most) for s in kept) else None
 
@@ -182,7 +182,7 @@ def _keeps(scop: Scop, s: ScopStatement, axes: Axes, most: int) -> bool:
     """Whether a statement can keep its two dimensions: of what is merged it uses temporaries alone, few elements beside others. What also
     changes one of them shares loops with those others."""
     used = {a.tensor for a in accesses(s)} & axes.keys()
-    if s.tensor in axes and any(a.tensor in axes for a, _ in s.reads()):
+    if s.tensor in axes and any(a.tensor in axes for a, _ in s.reads):
         return False
     return s.points * FEW <= most and not s.dynamic_bounds and all(scop.tensor(name).role == "temporary" for name in used)
 

@@ -232,7 +232,7 @@ def map_program(
 
 def _part(scop: Scop, statements: tuple[ScopStatement, ...]) -> Scop:
     """Some of the statements as a scop of their own: temporaries that others use as well are results to it."""
-    others = {t for s in scop.statements if s not in statements for t in (s.tensor, *(read.tensor for read, _ in s.reads()))}
+    others = {t for s in scop.statements if s not in statements for t in (s.tensor, *(read.tensor for read, _ in s.reads))}
     tensors = tuple(replace(t, role="output") if t.role == "temporary" and t.name in others else t for t in scop.tensors)
     return scop if len(statements) == len(scop.statements) else replace(scop, statements=statements, tensors=tensors)
 

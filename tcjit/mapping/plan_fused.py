@@ -239,7 +239,7 @@ def range_aliases(before: Scop, after: Scop) -> dict[str, str]:
 
 def _overwrites(scop: Scop, s: ScopStatement) -> bool:
     """Whether a statement gives every element of its tensor a value that depends on no other element."""
-    elsewhere = any(a.tensor == s.tensor and a.subscripts != s.subscripts for a, _ in s.reads())
+    elsewhere = any(a.tensor == s.tensor and a.subscripts != s.subscripts for a, _ in s.reads)
     if s.operator != "=" or elsewhere:
         return False
     writes = scop.relations([scop.access_text(s, s.tensor, s.subscripts, ())])

@@ -52,7 +52,7 @@ def roofline(program: Program) -> Roofline:
     touched: dict[str, list[str]] = {}
     gathered: dict[str, int] = {}
     for s in scop.statements:
-        for tensor, subscripts, guards in [(s.tensor, s.subscripts, ()), *((a.tensor, a.subscripts, g) for a, g in s.reads())]:
+        for tensor, subscripts, guards in [(s.tensor, s.subscripts, ()), *((a.tensor, a.subscripts, g) for a, g in s.reads)]:
             if scop.tensor(tensor).role == "temporary":
                 continue
             if any(affine(sub, scop.values) is None for sub in subscripts):

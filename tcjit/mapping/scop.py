@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from math import prod
 
 import islpy as isl
@@ -128,14 +129,13 @@ class ScopStatement(StatementForm):
     def domain_text(self) -> str:
         return f"{self.tuple_text} : {' and '.join(self.facts)}" if self.facts else self.tuple_text
 
-    def reads(self) -> Iterator[tuple[Access, tuple[tuple[Expr, bool], ...]]]:
+    @cached_property
+    def reads(self) -> tuple[tuple[Access, tuple[tuple[Expr, bool], ...]], ...]:
         """Every read with the conditions under which it happens, that of the updated element included."""
-        if self.operator != "=":
-            yield self.element, ()
-        yield from guarded_accesses(self.value)
-        yield from dict.fromkeys((access, ()) for tiled in self.tiled for access in tiled.statement.start_reads)
-        for subscript in self.subscripts:
-            yield from guarded_accesses(subscript)
+        updated = () if self.operator == "=" else ((self.element, ()),)
+        started = dict.fromkeys((access, ()) for tiled in self.tiled for access in tiled.statement.start_reads)
+        subscripts = chain.from_iterable(map(guarded_accesses, self.subscripts))
+        return *updated, *guarded_accesses(self.value), *started, *subscripts
 
     def with_accesses(self, change: Callable[[Access], Access]) -> ScopStatement:
         """The statement with every access changed, its write and those in subscripts included."""
@@ -217,7 +217,7 @@ class Scop:
 
     @cached_property
     def reads(self) -> isl.UnionMap:
-        parts = [self.access_text(s, a.tensor, a.subscripts, guards) for s in self.statements for a, guards in s.reads()]
+        parts = [self.access_text(s, a.tensor, a.subscripts, guards) for s in self.statements for a, guards in s.reads]
         return self.relations(parts)
 
     def relations(self, texts: Sequence[str]) -> isl.UnionMap:
@@ -258,7 +258,7 @@ class Scop:
         for s in self.statements:
             lines.append(s.domain_text())
             lines.append(f"  writes {self.access_text(s, s.tensor, s.subscripts, ()).split(' -> ')[1].split(' : ')[0]} by {s.operator}")
-            lines += [f"  reads  {self.access_text(s, a.tensor, a.subscripts, g).split(' -> ')[1].split(' : ')[0]}" for a, g in s.reads()]
+            lines += [f"  reads  {self.access_text(s, a.tensor, a.subscripts, g).split(' -> ')[1].split(' : ')[0]}" for a, g in s.reads]
         return "\n".join(lines) + "\n"
 
 

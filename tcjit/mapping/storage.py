@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from tcjit.grammar.affine import affine, isl_name
@@ -63,7 +64,7 @@ class Storage:
         dense = memory_order(self.layout, len(self.shape)) is not None
         return self.elements if dense and not any(self.dynamic_extents) else 0
 
-    @property
+    @cached_property
     def strides(self) -> tuple[int | None, ...]:
         """Element strides; None where only the call knows them."""
         order = memory_order(self.layout, len(self.shape))

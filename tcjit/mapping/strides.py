@@ -86,7 +86,7 @@ def moves_as_one(scop: Scop, access: Access, outer: str, inner: str, extent: int
 
 def accesses(s: ScopStatement) -> list[Access]:
     """The write of a statement and all its reads."""
-    return [s.element, *(access for access, _ in s.reads())]
+    return [s.element, *(access for access, _ in s.reads)]
 
 
 def fits_block(extents: Mapping[str, int], found: Iterable[Access], step: Callable[[Access, str], int | None]) -> bool:

@@ -38,6 +38,7 @@ def softmax(dtype: torch.dtype) -> Callable[..., tcjit.Kernel]:
     return tcjit.define(SOFTMAX.replace("T(", f"{str(dtype)[6:]}(")).f.compile
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("rows", [1, 40])
 def test_lengths_of_rows(dtype: torch.dtype, rows: int) -> None:

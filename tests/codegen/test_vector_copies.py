@@ -122,6 +122,7 @@ def text(order: str, dtype: str) -> str:
     return f"def f({dtype}{one[1:].upper()} X, {dtype}{two[1:].upper()} U) -> (O) {{ O(m,n) +=! {value} }}"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", ["int8", "float"])
 @pytest.mark.parametrize("order", ORDERS)
 def test_panels(order: str, dtype: str) -> None:

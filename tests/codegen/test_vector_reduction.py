@@ -26,6 +26,7 @@ def program(operator: str = "max", dtype: str = "float") -> str:
     return TEXT.replace("OP", operator).replace("T(", f"{dtype}(")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("operator", ["max", "min"])
 def test_lengths_of_rows(operator: str, dtype: torch.dtype) -> None:

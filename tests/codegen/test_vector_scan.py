@@ -35,6 +35,7 @@ def expected(x: torch.Tensor, operator: str, backwards: bool) -> torch.Tensor:
     return found.flip(1) if backwards else found
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_lengths_of_rows(operator: str, backwards: bool) -> None:

@@ -21,12 +21,14 @@ from tcjit.runtime import reference
 PIECE = 25
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("first", range(0, 500, PIECE))
 def test_adjoints(first: int) -> None:
     """Odd seeds with the numbers of their sizes and scalars."""
     assert [what for seed in range(first, first + PIECE) if (what := failure(seed))] == []
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("first", range(0, 50, PIECE))
 def test_adjoints_of_adjoints(first: int) -> None:
     assert [what for seed in range(first, first + PIECE) if (what := second_order_failure(seed))] == []

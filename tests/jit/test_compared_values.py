@@ -42,6 +42,7 @@ def other_compiler(request: pytest.FixtureRequest) -> Any:
     return change
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("ties", ["even", "first"])
 @pytest.mark.parametrize(("name", "saved"), [*((name, None) for name in TEXTS), *(("named", one) for one in (["E"], ["T"], ["E", "T"]))])
 def test_each_row_has_its_winners(name: str, saved: Any, ties: str, other_compiler: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 from support.calls import assert_refused
-from support.gradients import EXPRESSIONS, arguments, derived
+from support.gradients import EXPRESSIONS, arguments, derived, second_order
 from support.rings.targets import everywhere
-from torch.autograd import grad, gradcheck, gradgradcheck
+from torch.autograd import grad, gradcheck
 from torch.func import hessian, jacfwd, jacrev, vmap
 
 import tcjit
@@ -37,7 +37,7 @@ def drawn(*shape: int) -> torch.Tensor:
 def test_both_orders_and_both_modes(tc: Any, name: str) -> None:
     args = arguments(name)
     assert gradcheck(tc[name], args, check_batched_grad=True, check_forward_ad=True)
-    assert gradgradcheck(tc[name], args, check_fwd_over_rev=True)
+    assert second_order(tc[name], args, check_fwd_over_rev=True)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_integer_scalars_are_numbers_of_the_text(tc: Any, stride: int) -> None:
     cotangent = drawn(2, 4, (11 - 3) // stride + 1).detach()
     expected = grad(torch.nn.functional.conv1d(x, w, stride=stride), (x, w), cotangent)
     torch.testing.assert_close(grad(conv(x, w, stride), (x, w), cotangent), expected)
-    assert gradgradcheck(lambda x, w: conv(x, w, stride), (x, w))
+    assert second_order(lambda x, w: conv(x, w, stride), (x, w))
 
 
 def test_what_is_no_integer_is_refused_as_ever(tc: Any) -> None:
@@ -82,7 +82,7 @@ def test_statistics_that_no_text_returns_are_computed_again(tc: Any) -> None:
     f, x = tcjit.define(text, target=tc.cube.target).f, drawn(3, 5)
     scale = torch.where(x > 0, 0.1, 0.3).double().sum(1, keepdim=True)
     torch.testing.assert_close(grad(f(x).sum(), x)[0], 2 * x * scale, rtol=1e-6, atol=0)
-    assert gradgradcheck(f, x)
+    assert second_order(f, x)
 
 
 def test_frozen_inputs_cost_nothing(tc: Any) -> None:
@@ -126,7 +126,7 @@ def test_what_is_saved_is_what_was_asked_for(tc: Any, saved: Any, shapes: list[t
     assert sorted(kept) == sorted([(3, 5), (2, 5), *shapes])
     z = x @ w.T
     torch.testing.assert_close(grad(made.sum(), (x, w)), grad((z.tanh() * z).sum(), (x, w)))
-    assert gradgradcheck(layer, (x, w))
+    assert second_order(layer, (x, w))
 
 
 def test_saved_names_are_those_of_temporaries(tc: Any) -> None:
@@ -204,7 +204,7 @@ def test_both_orders_of_scores_that_are_read_behind_a_mask(mask: str) -> None:
     args = [torch.randn(5, 3, generator=torch.Generator().manual_seed(n), dtype=torch.float64, requires_grad=True) for n in range(3)]
     f = tcjit.define(text).f
     assert "S(i, j) +=! " + mask in f.backward_source()
-    assert gradcheck(f, args) and gradgradcheck(f, args)
+    assert gradcheck(f, args) and second_order(f, args)
 
 
 @pytest.mark.parametrize("rows", [2, 5], ids=["a part", "the whole"])

@@ -20,7 +20,7 @@ SHAPES = {"A": (3, 5), "B": (3, 4), "Z": (3,)}
 def boxes(value: str) -> list[tuple[tuple[int, int], int]]:
     """The ranges of the second index, and how many tensors are read there."""
     scop = build_scop(program(JOIN.format(value=value), SHAPES), Options())
-    return [(s.bounds[1][1:], len({a.tensor for a, _ in s.reads()})) for s in scop.statements]
+    return [(s.bounds[1][1:], len({a.tensor for a, _ in s.reads})) for s in scop.statements]
 
 
 @pytest.mark.parametrize(

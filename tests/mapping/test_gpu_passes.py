@@ -91,7 +91,7 @@ def test_options_that_contradict_each_other_are_refused() -> None:
 
 def test_a_row_is_read_once_and_stays_with_its_threads() -> None:
     made = mapped(SOFTMAX, {"I": (4096, 4096)})
-    reads = [s.name for s in made.scop.statements for a, _ in s.reads() if a.tensor == "I"]
+    reads = [s.name for s in made.scop.statements for a, _ in s.reads if a.tensor == "I"]
     assert len(reads) == 1
     spaces = {b.tensor: (b.space, b.elements) for b in made.privates}
     assert spaces["I_held"] == ("thread", 16)

@@ -220,7 +220,7 @@ def test_few_rows_that_a_block_can_keep_are_read_once(text: str, shape: tuple[in
     shapes: Shapes = {"I": shape, "G": shape[1:], "B": shape[1:]} if text is NORM else {"I": shape}
     assert launches(text, shapes) == (1, 0)
     made = mapped(text, shapes, SM_90)
-    assert [s.name[0] for s in made.scop.statements for a, _ in s.reads() if a.tensor == "I"] == ["L"]
+    assert [s.name[0] for s in made.scop.statements for a, _ in s.reads if a.tensor == "I"] == ["L"]
 
 
 def test_few_rows_longer_than_a_block_can_keep_are_split() -> None:
@@ -415,7 +415,7 @@ def test_threads_share_what_lies_apart_and_is_read_again(channels: int, read_onc
     """Neighbours in memory belong to other results; the threads of a block keep up to 32 elements each of 32 sums."""
     made = mapped(CHANNELS, {"X": (8, channels, 16384), "G": (channels,)}, SM_90)
     assert len(made.launches) == 1
-    assert read_once == ([s.name[0] for s in made.scop.statements for a, _ in s.reads() if a.tensor == "X"] == ["L"])
+    assert read_once == ([s.name[0] for s in made.scop.statements for a, _ in s.reads if a.tensor == "X"] == ["L"])
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")

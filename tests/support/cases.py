@@ -4,7 +4,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -82,7 +81,7 @@ class Case:
 
     def definition(self) -> Def:
         """The def that is called. Raises TCError where the text is not valid."""
-        return _definitions(self.text)[-1]
+        return read(self.text)[-1]
 
     def program(self) -> Program:
         """Raises TCError where the case is not valid."""
@@ -91,9 +90,6 @@ class Case:
 
     def expected(self, program: Program, checked: bool = True) -> reference.Result:
         return reference.run(program, self.inputs(), self.scalars, self.outputs(program), checked)
-
-
-_definitions = lru_cache(16)(read)  # a case is asked for its program about four times
 
 
 def save(case: Case, path: Path, comment: str = "") -> None:

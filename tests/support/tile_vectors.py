@@ -112,7 +112,9 @@ void do_known_$K_$N(const $E *p, $E *o) {
 """
 # elements of a narrower type, which loads convert
 _NARROW = """
-void do_load_$K_$N(const $H *p, $E *o) { tc_store_$N(o, tc_load_$K_$N(p)); }
+void do_load_all_$K_$N(const $H *p, int64_t count, $E *o) {
+  for (int64_t i = 0; i < count; i += $W) tc_store_$N(o + i, tc_load_$K_$N(p + i));
+}
 void do_splat_$K_$N(const $H *p, $E *o) { tc_store_$N(o, tc_splat_$K_$N(*p)); }
 void do_strided_$K_$N(const $H *p, int64_t s, $E *o) { tc_store_$N(o, tc_strided_$K_$N(p, s)); }
 #define MASK (until ? tc_until_$N(at) : tc_from_$N(at))
@@ -151,7 +153,7 @@ def source() -> str:
         for narrow in NARROW.get(dtype, ()):
             lines += narrow_declarations(narrow, dtype, width)
             named = {**parts, "K": narrow_name(narrow), "H": narrow_type(narrow)}
-            lines.append(re.sub(r"\$([NEKH])", lambda found, named=named: named[found[1]], _NARROW))
+            lines.append(re.sub(r"\$([NEWKH])", lambda found, named=named: named[found[1]], _NARROW))
     return "\n".join(lines)
 
 
@@ -388,10 +390,9 @@ class NarrowVectors(Vectors):
     def check(self) -> None:
         name, every, out = narrow_name(self.narrow), np.ones(self.width, dtype=bool), self.empty()
         values = np.arange(1 << 8 * self.size, dtype=f"uint{8 * self.size}").view(self.bits)
-        for first in range(0, len(values), self.width):
-            chosen = values[first : first + self.width].copy()
-            self(f"load_{name}", chosen, out)
-            assert same(out, self.wide(chosen)), (chosen, out)
+        loaded = np.empty(len(values), dtype=self.dtype)
+        self(f"load_all_{name}", values, ctypes.c_int64(len(values)), loaded)
+        assert same(loaded, self.wide(values))
         self(f"splat_{name}", values[-self.width :].copy(), out)
         assert same(out, np.full(self.width, self.wide(values[-self.width :])[0]))
         for until, step in itertools.product((0, 1), STEPS):

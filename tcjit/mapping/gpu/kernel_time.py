@@ -320,6 +320,6 @@ def _moved(phases: Sequence[Phase]) -> int:
                 written[s.tensor] = max(written.get(s.tensor, 0), phase.group.elements(s, write) * write.bytes)
     own = {s.name for phase in phases for s in phase.group.statements}
     last = max(number for number, s in enumerate(scop.statements) if s.name in own)
-    needed = {a.tensor for s in scop.statements[last + 1 :] for a, _ in s.reads()}
+    needed = {a.tensor for s in scop.statements[last + 1 :] for a, _ in s.reads}
     stored = (size for name, size in written.items() if name in needed or scop.tensor(name).role == "output")
     return sum(read.values()) + sum(stored)

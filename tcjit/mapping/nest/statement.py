@@ -80,6 +80,8 @@ class FlatAccess:
 
     def estimated(self) -> FlatAccess:
         """The access with the estimates of its strides in the place of runtime axes."""
+        if not self.runtime:
+            return self
         form, constant = dict(self.form), self.constant
         for axis in self.runtime:
             constant += axis.stride * axis.constant

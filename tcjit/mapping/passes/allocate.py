@@ -131,7 +131,7 @@ def accesses_of(
     for s in lowered.scop.statements:
         if statements and s.name not in statements:
             continue
-        for access in (Access(s.tensor, s.subscripts), *(a for a, _ in s.reads())):
+        for access in (Access(s.tensor, s.subscripts), *(a for a, _ in s.reads)):
             if access.tensor != tensor:
                 continue
             item = items.get(s.name)

@@ -154,7 +154,7 @@ def reuse_dims(s: ScopStatement) -> set[str]:
     if not s.reduction:
         return set()
     left = [d for d in s.dims if d not in s.reduction]
-    reads = [access for access, _ in s.reads() if access.tensor != s.tensor]
+    reads = [access for access, _ in s.reads if access.tensor != s.tensor]
     # a tensor of lower rank than the reduction (a row statistic beside a matrix) is no reuse worth a tile
     heavy = [a for a in reads if any(involves(sub, r) for sub in a.subscripts for r in s.reduction)]
     return {d for d in left for a in heavy if not any(involves(sub, d) for sub in a.subscripts)}
@@ -202,6 +202,6 @@ def _same_use(a: ScopStatement, dim_a: str, b: ScopStatement, dim_b: str) -> boo
     if a.source == b.source and a.operator == b.operator == "=" and a.tensor == b.tensor and dim_a == dim_b:
         place = a.dims.index(dim_a) + 1
         return a.bounds[:place] == b.bounds[:place]
-    uses_a = {(x.tensor, p) for x, _ in a.reads() for p, sub in enumerate(x.subscripts) if isinstance(sub, Index) and sub.name == dim_a}
-    uses_b = {(x.tensor, p) for x, _ in b.reads() for p, sub in enumerate(x.subscripts) if isinstance(sub, Index) and sub.name == dim_b}
+    uses_a = {(x.tensor, p) for x, _ in a.reads for p, sub in enumerate(x.subscripts) if isinstance(sub, Index) and sub.name == dim_a}
+    uses_b = {(x.tensor, p) for x, _ in b.reads for p, sub in enumerate(x.subscripts) if isinstance(sub, Index) and sub.name == dim_b}
     return bool(uses_a & uses_b)

@@ -52,7 +52,7 @@ def _padded(draft: ScopBuilder, plan: GroupPlan, item: StatementPlan) -> Stateme
     constraints = _tiles_with_points(draft, plan, item, s, grown) if over_columns(s, item.columns) else s.constraints
     draft.statements[s.name] = replace(draft.statements[s.name], bounds=grown, constraints=constraints)
     for user in users:
-        if user.tensor == storage.name and user.operator == "=" and not any(user.reads()) and not user.constraints:
+        if user.tensor == storage.name and user.operator == "=" and not user.reads and not user.constraints:
             draft.statements[user.name] = replace(draft.statements[user.name], bounds=_whole(user, plan, own[user.name]))
     return item
 

@@ -61,7 +61,7 @@ def _outputs(draft: ScopBuilder, plan: GroupPlan, elsewhere: set[str], later: se
             continue  # a store of the whole box would write what nobody computed
         last = [item for item in users if draft.statements[item.statement].tensor == tensor][-1]
         begins = draft.statements[users[0].statement]
-        starts = begins.operator == "=" and begins.tensor == tensor and all(a.tensor != tensor for a, _ in begins.reads())
+        starts = begins.operator == "=" and begins.tensor == tensor and all(a.tensor != tensor for a, _ in begins.reads)
         dead = storage.role == "temporary" and tensor not in later
         plan = _promoted(draft, plan, tensor, dict.fromkeys(users), None if starts else users[0], None if dead else last)
     return plan
@@ -113,7 +113,7 @@ def _inputs(draft: ScopBuilder, plan: GroupPlan) -> GroupPlan:
     written = {draft.statements[item.statement].tensor for item in plan.items}
     for item in plan.items:
         s = draft.statements[item.statement]
-        for access, guards in s.reads():
+        for access, guards in s.reads:
             place = _place(item, access)
             if place and "lane" in place and access.tensor not in written and not guards and not s.constraints:
                 readers.setdefault((access.tensor, place, _box(s, access.tensor)), {})[item] = access.subscripts

@@ -190,7 +190,7 @@ class _Growing:
                 count, waiting, passed = count + passed + len(waiting) + 1, [], 0
                 continue
             self.namings, self.used, self.written = before
-            if not waiting and s.operator == "=" and s.tensor in sums and not [*s.reads()]:
+            if not waiting and s.operator == "=" and s.tensor in sums and not s.reads:
                 passed += 1
                 continue
             waiting.append(s)

@@ -56,7 +56,7 @@ class _BarrierPlacement:
     def _tensors(self, name: str) -> tuple[set[str], set[str]]:
         """What a statement reads and writes outside registers."""
         s = self.lowered.scop.statement(name)
-        return {a.tensor for a, _ in s.reads()} - self.registers, {s.tensor} - self.registers
+        return {a.tensor for a, _ in s.reads} - self.registers, {s.tensor} - self.registers
 
     def _follow(self, body: Sequence[BlockNode]) -> None:
         for phase in body:

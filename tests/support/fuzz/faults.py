@@ -163,7 +163,7 @@ def _has_terms(scop: Scop, s: ScopStatement, where: str) -> bool:
     """Whether any term of the program is in the partial results that a statement combines at some of its instances."""
     there = isl.UnionSet.read_from_str(scop.ctx, f"{{ {replace(s, constraints=(*s.constraints, where)).domain_text()} }}")
     terms = [isl.UnionSet.read_from_str(scop.ctx, f"{{ {each.domain_text()} }}") for each in scop.statements if each.name[0] == "S"]
-    parts = [access.tensor for access, _ in s.reads() if access.tensor != s.tensor]
+    parts = [access.tensor for access, _ in s.reads if access.tensor != s.tensor]
     read = isl.UnionSet.empty(there.get_space())
     for one in maps(scop.reads.intersect_domain(there)):
         if one.get_tuple_name(isl.dim_type.out) in [isl_name(part) for part in parts]:

@@ -37,7 +37,7 @@ def touches(mapped: Mapped, device: Device) -> list[Touch]:
     for sizes, loops, run, neighbours in _regions(build(mapped), (), (), None):
         scope.marks = tuple(b.mark for b in mapped.privates)
         s = mapped.scop.statement(run.statement)
-        reads = [(a, False) for a, _ in s.reads() if a.tensor != s.tensor]
+        reads = [(a, False) for a, _ in s.reads if a.tensor != s.tensor]
         accesses = [(Access(s.tensor, s.subscripts, dtype=s.value.dtype), True), *reads]
         for access, writes in accesses:
             private = scope.memory.private(access.tensor, scope.marks)
