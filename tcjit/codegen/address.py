@@ -33,9 +33,11 @@ class Address:
         return self.stride(variable) == 1 and variable not in (self.fixed - Linear.of(variable)).variables
 
     def step(self, variable: str) -> str:
-        """The same as C has it, where strides are variables of the kernel."""
-        moves = [f"{moved} * {stride}" for stride, part in self.runtime if (moved := part.coefficient(variable))]
-        fixed = self.fixed.coefficient(variable)
+        """The same as C has it, where strides are variables of the kernel; empty where the address does not move evenly."""
+        fixed, *parts = (part.coefficient(variable) for part in (self.fixed, *(part for _, part in self.runtime)))
+        if fixed is None or None in parts:
+            return ""
+        moves = [f"{moved} * {stride}" for (stride, _), moved in zip(self.runtime, parts, strict=True) if moved]
         return " + ".join([*moves, *([str(fixed)] if fixed or not moves else [])])
 
     def substitute(self, values: Mapping[str, Linear]) -> Address:

@@ -397,7 +397,10 @@ def _transposed(emitter: Emitter, rows: For, lanes: For) -> _Copy | None:
     together = whole if lanes.trips is None else min(whole, lanes.trips)
     if together < whole and (moved < WORD or together < PLACE // WORD or inside):
         return None
-    step = f"{size} * ({source.step(lanes.variable)})" if apart is None else str(size * apart)
+    known = source.step(lanes.variable)
+    if not known:
+        return None
+    step = f"{size} * ({known})" if apart is None else str(size * apart)
     return _Copy(target, source, step, signs, moved, inside, together)
 
 

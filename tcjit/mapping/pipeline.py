@@ -32,6 +32,7 @@ from tcjit.mapping.passes.chunk_scans import chunk_scans
 from tcjit.mapping.passes.combine_in_blocks import combine_in_blocks
 from tcjit.mapping.passes.contract import STACK_BYTES, contract
 from tcjit.mapping.passes.contract_slices import contract_slices, verify_outer_loops
+from tcjit.mapping.passes.distribute_offsets import distribute_offsets
 from tcjit.mapping.passes.eliminate_conditions import eliminate_conditions
 from tcjit.mapping.passes.eliminate_dead_instances import eliminate_dead_instances
 from tcjit.mapping.passes.eliminate_indices import eliminate_indices
@@ -156,6 +157,7 @@ def build_scop(
     assignments = proved(widen, assignments)
     assignments = proved(reduce_strength, assignments) if isinstance(target, Machine) else assignments
     assignments = proved(number_values, assignments) if isinstance(target, Machine) else assignments
+    assignments = proved(distribute_offsets, assignments) if nests else assignments
     assignments = proved(factor_contractions, assignments)
     assignments = proved(tabulate, assignments) if isinstance(target, Machine) else assignments
     tensor_cores = pack and isinstance(target, Device) and "mma" in target.capabilities

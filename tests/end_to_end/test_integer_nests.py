@@ -69,7 +69,7 @@ PROGRAMS: dict[str, tuple[str, Sequence[tuple[str, tuple[int, ...]]], Reference,
         "def f(int16(M,K) X, int16(K,N) Y) -> (O) { O(m,n) +=! (int32(X(m,k)) + 1) * int32(Y(k,n)) }",
         [("int16", (9, 64)), ("int16", (64, 20))],
         lambda x, y: (x + 1) @ y,
-        0,
+        2,
     ),
     "padded convolution": (
         f"def f(int8(N,C,H,W) X, int8(F,C,I,J) G) -> (O)"
@@ -266,3 +266,17 @@ def test_products_under_conditions_on_data(dtype: str, layout: str) -> None:
     wanted = np.where(a == 3, 0, a).astype(WIDE).T @ np.where(b == 3, 0, b).astype(WIDE)
     args = [torch.from_numpy(x if layout == "n,i" else np.ascontiguousarray(x.T)) for x in (a, b)]
     assert np.array_equal(tcjit.define(text).f(*args).numpy(), wanted)
+
+
+@pytest.mark.parametrize("zero", [113, -5, 1 << 30])
+def test_zero_points_of_a_call(zero: int) -> None:
+    """Of all, and of each row, modulo 2^32 as int32 are."""
+    text = """def f(uint8(N,K) X, int8(O,K) W, int8(O) Z, int32 z) -> (A) {
+        A(n,o) +=! (int32(X(n,k)) - z) * (int32(W(o,k)) - int32(Z(o))) }"""
+    rng = np.random.default_rng(7)
+    x, w, z = rng.integers(0, 256, (37, 90)), rng.integers(-128, 128, (50, 90)), rng.integers(-128, 128, 50)
+    wanted = ((x - zero) @ (w - z[:, None]).T).astype(np.int32)
+    args = [torch.from_numpy(value.astype(dtype)) for value, dtype in ((x, "uint8"), (w, "int8"), (z, "int8"))]
+    kernel = tcjit.define(text).f.compile(*args, zero)
+    assert any("A_products" in line for line in kernel.resources["reductions"])
+    assert np.array_equal(kernel(*args, zero).numpy(), wanted)

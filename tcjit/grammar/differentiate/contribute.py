@@ -192,7 +192,7 @@ def _may_join(one: _Sum, other: _Sum) -> bool:
     same = {name: tuple(map(integer_of, ends)) for name, ends in one[0].items()} == {
         name: tuple(map(integer_of, ends)) for name, ends in other[0].items()
     }
-    if any(map(_is_about_one_element, (one[1], other[1]))):
+    if one[0] and any(map(_is_about_one_element, (one[1], other[1]))):
         return False  # each has terms at the border only
     gathers = [value.condition for _, value in (one, other) if isinstance(value, Select) and reads(value.condition)]
     if not same or not one[0] or not gathers:
