@@ -158,6 +158,10 @@ class Function:
         """Whether a float is given as a tensor."""
         return any(p.name in self._lifted and isinstance(value, torch.Tensor) for p, value in zip(self.signature.params, args))
 
+    def _has_scalar_tensors(self, args: Sequence[Any]) -> bool:
+        """Whether a number is given as a tensor."""
+        return any(not p.dims and isinstance(value, torch.Tensor) for p, value in zip(self.signature.params, args))
+
     def _slow(self, args: tuple[Any, ...], out: Any, unchecked: bool, inner: bool = False) -> Any:
         """A call with all checks; ``inner`` ones, of derivatives, give a result where there is no gradient: its own backward raises."""
         _check_bool(unchecked)
@@ -174,9 +178,9 @@ class Function:
         if wrt and is_plain and out is None and all(type(value) in tensors.TYPES for value in args if isinstance(value, torch.Tensor)):
             return self._record(unchecked, lambda values, other: (other or self).apply(values, unchecked), *args, again=True)
         is_deferred = wrt or not is_plain or not all(map(tensors.readable, args))
-        if not is_deferred and self._has_lifted(args):
+        if not is_deferred and self._has_scalar_tensors(args):
             numbers = tuple(map(tensors.number, args))
-            if not self._has_lifted(numbers):
+            if not self._has_scalar_tensors(numbers):
                 return self(*numbers, out=out, unchecked=unchecked)
         bound = arguments.check(signature, args, self._asked, deferred=self._lifted if is_deferred else ())
         target = targets.resolve(self.target, bound.devices)
