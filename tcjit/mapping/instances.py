@@ -62,6 +62,8 @@ class Instances:
             return True
         if isinstance(old, Select) and not places and (always := self.decided(old.condition, instances, a)) is not None:
             return self.agree(old.then if always else old.other, new, instances, a)
+        if isinstance(new, Const) and new.dtype == "bool" and not places:
+            return self.decided(old, instances, a) is new.value
         if isinstance(old, Binary) and old.op in ("&&", "||") and not places:
             sides = (old.left, old.right), (old.right, old.left)
             return any(self.decided(one, instances, a) is (old.op == "&&") and self.agree(other, new, instances, a) for one, other in sides)

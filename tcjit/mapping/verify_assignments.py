@@ -288,7 +288,8 @@ class _Replacement(Instances):
         for part in new:
             if replace(part, bounds=old.bounds, value=old.value) != old or part.dims != old.dims or part.terms != old.terms:
                 return "more than domain and value changed"
-            if not self.agree(old.value, part.value, self.instances(part), part):
+            instances = self.instances(part)
+            if not instances.is_empty() and not self.agree(old.value, part.value, instances, part):
                 return "a part has another value"
         for domain in (self.instances, lambda a: self.instances(results_of(a))):  # results without terms are started too
             left = domain(old)

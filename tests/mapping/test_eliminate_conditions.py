@@ -45,6 +45,17 @@ def test_the_rest_of_a_condition_stays() -> None:
     assert shown("(i > 20 || A(i) > 0.0) ? A(i) : A(j)") == shown("A(i) > 0.0 ? A(i) : A(j)")
 
 
+@pytest.mark.parametrize("value", ["i >= 16 && A(i) > 0.0", "A(i) > 0.0 || i < 16", "!(i >= 16 && A(i) > 0.0)"])
+def test_a_condition_that_is_the_value(value: str) -> None:
+    assert shown(value) in ("true", "false", "1", "0")
+
+
+def test_what_is_never_computed() -> None:
+    text = "def f(float(N) A, float(M) B) -> (O) { O(i) +=! j < 0 ? 1.0 : A(i) * B(j) }"
+    before = extract(program(text, {"A": (4,), "B": (0,)}), None)
+    verify_assignments("eliminate_conditions", before, eliminate_conditions(before))
+
+
 def test_a_sum_without_terms_keeps_its_condition() -> None:
     """A nest without terms is none; one of zeros would be one."""
     text = "def f(float(M,K) A) -> (Y) { Y(m) +=! m >= 40 ? A(m, k) : 0.0 }"
