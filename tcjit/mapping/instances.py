@@ -76,6 +76,11 @@ class Instances:
         if isinstance(value, Unary) and value.op == "!":
             inside = self.decided(value.operand, instances, a)
             return None if inside is None else not inside
+        if isinstance(value, Select):
+            chosen = self.decided(value.condition, instances, a)
+            arms = [value.then] * (chosen is not False) + [value.other] * (chosen is not True)
+            found = {self.decided(arm, instances, a) for arm in arms}
+            return found.pop() if len(found) == 1 else None
         if isinstance(value, Binary) and value.op in ("&&", "||"):
             sides = self.decided(value.left, instances, a), self.decided(value.right, instances, a)
             decides = value.op == "||"  # the value of a side that is that of both

@@ -41,11 +41,13 @@ def test_what_may_hold_stays(condition: str) -> None:
 
 
 def test_the_rest_of_a_condition_stays() -> None:
+    assert shown("(i == j || (i >= 0 ? false : A(i) > 0.0)) ? A(i) : A(j)") == shown("i == j ? A(i) : A(j)")
+    assert shown("(i > 15 ? A(i) > 0.0 : true) ? A(i) : A(j)") == "A(i)"
     assert shown("(i < 16 && A(i) > 0.0) ? A(i) : A(j)") == shown("A(i) > 0.0 ? A(i) : A(j)")
     assert shown("(i > 20 || A(i) > 0.0) ? A(i) : A(j)") == shown("A(i) > 0.0 ? A(i) : A(j)")
 
 
-@pytest.mark.parametrize("value", ["i >= 16 && A(i) > 0.0", "A(i) > 0.0 || i < 16", "!(i >= 16 && A(i) > 0.0)"])
+@pytest.mark.parametrize("value", ["i >= 16 && A(i) > 0.0", "A(i) > 0.0 || i < 16", "!(i >= 16 && A(i) > 0.0)", "i < 0 ? A(i) > 0.0 : i < 16"])
 def test_a_condition_that_is_the_value(value: str) -> None:
     assert shown(value) in ("true", "false", "1", "0")
 
