@@ -47,7 +47,10 @@ def test_the_rest_of_a_condition_stays() -> None:
     assert shown("(i > 20 || A(i) > 0.0) ? A(i) : A(j)") == shown("A(i) > 0.0 ? A(i) : A(j)")
 
 
-@pytest.mark.parametrize("value", ["i >= 16 && A(i) > 0.0", "A(i) > 0.0 || i < 16", "!(i >= 16 && A(i) > 0.0)", "i < 0 ? A(i) > 0.0 : i < 16"])
+VALUES = ["i >= 16 && A(i) > 0.0", "A(i) > 0.0 || i < 16", "!(i >= 16 && A(i) > 0.0)", "i < 0 ? A(i) > 0.0 : i < 16"]
+
+
+@pytest.mark.parametrize("value", VALUES)
 def test_a_condition_that_is_the_value(value: str) -> None:
     assert shown(value) in ("true", "false", "1", "0")
 
