@@ -24,6 +24,7 @@ from tcjit.grammar.differentiate.values import with_values
 from tcjit.grammar.walk import walk, with_indices
 
 TIES = ("even", "first")
+MOST_CASES = 32  # of one read, each of which is a sum: those of a border in three dimensions are 27
 
 
 @dataclass(frozen=True)
@@ -177,8 +178,8 @@ class _Reverse:
     def _reverse(self, update: Update, gradient: Access, nonzero: Sequence[Expr]) -> None:
         for leaf, term, conditions, over in terms(update, gradient, self.active, self.body, self.ties, self.differentiable):
             name = leaf.name if isinstance(leaf, Scalar) else leaf.tensor
-            box = IndexBox(over.ranges, self.body.positive, self.body.isl)
-            for read, decided in by_cases(leaf, box):
+            cases = list(by_cases(leaf, IndexBox(over.ranges, self.body.positive, self.body.isl)))
+            for read, decided in cases if len(cases) <= MOST_CASES else [(leaf, ())]:
                 made = contribution(read, term, over, (*conditions, *nonzero, *decided), self.body)
                 self.contributions.setdefault(name, []).append(made)
 

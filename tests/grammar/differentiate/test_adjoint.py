@@ -268,3 +268,13 @@ def test_a_derivative_that_the_language_does_not_take(monkeypatch: pytest.Monkey
     monkeypatch.setattr(walk, "MAX_DEPTH", 30)  # a text beyond the true limit takes a minute
     with pytest.raises(CheckError, match="the derivative of `f_backward` is no def that the language takes: .*\\ntry: split it"):
         differentiate(first.definition)
+
+
+def test_borders_in_many_dimensions_are_one_sum() -> None:
+    """Each case of a read is a statement of its own: of 81 there are too many."""
+    places = [f"min(max({name} + p - 1, 0), {name.upper()} - 1)" for name in "abcd"]
+    for dims in (3, 4):
+        names = "abcd"[:dims]
+        ranges = ", ".join(f"{name} in 0:{name.upper()}" for name in names)
+        text = f"def f(float({','.join(names.upper())}) X) -> (Y) {{ Y({','.join(names)}) +=! X({', '.join(places[:dims])}) where {ranges}, p in 0:3 }}"
+        assert ("min(" in adjoint(text).text) == (dims == 4)
