@@ -276,5 +276,6 @@ def test_borders_in_many_dimensions_are_one_sum() -> None:
     for dims in (3, 4):
         names = "abcd"[:dims]
         ranges = ", ".join(f"{name} in 0:{name.upper()}" for name in names)
-        text = f"def f(float({','.join(names.upper())}) X) -> (Y) {{ Y({','.join(names)}) +=! X({', '.join(places[:dims])}) where {ranges}, p in 0:3 }}"
+        value = f"X({', '.join(places[:dims])}) where {ranges}, p in 0:3"
+        text = f"def f(float({','.join(names.upper())}) X) -> (Y) {{ Y({','.join(names)}) +=! {value} }}"
         assert ("min(" in adjoint(text).text) == (dims == 4)
