@@ -44,6 +44,7 @@ from tcjit.mapping.passes.fuse_outer_loops import fuse_outer_loops, settle_outer
 from tcjit.mapping.passes.hoist_invariants import hoist_invariants
 from tcjit.mapping.passes.map_to_blocks import map_to_blocks
 from tcjit.mapping.passes.map_to_threads import map_to_threads
+from tcjit.mapping.passes.multiply_predicates import multiply_predicates
 from tcjit.mapping.passes.narrow_bounds import narrow_bounds
 from tcjit.mapping.passes.number_values import number_values
 from tcjit.mapping.passes.overlap_tiles import overlap_tiles
@@ -157,6 +158,7 @@ def build_scop(
     assignments = proved(widen, assignments)
     assignments = proved(reduce_strength, assignments) if isinstance(target, Machine) else assignments
     assignments = proved(number_values, assignments) if isinstance(target, Machine) else assignments
+    assignments = proved(multiply_predicates, assignments) if nests else assignments
     assignments = proved(distribute_offsets, assignments) if nests else assignments
     assignments = proved(factor_contractions, assignments)
     assignments = proved(tabulate, assignments) if isinstance(target, Machine) else assignments

@@ -30,6 +30,7 @@ from tcjit.mapping.verify_offsets import wrong_offsets
 from tcjit.mapping.verify_orders import AxisOrders
 from tcjit.mapping.verify_overlapped import OverlappedTiles
 from tcjit.mapping.verify_powers import wrong_powers
+from tcjit.mapping.verify_predicates import wrong_predicates
 from tcjit.mapping.verify_residues import wrong_classes
 from tcjit.mapping.verify_scans import wrong_scan
 from tcjit.mapping.verify_tables import wrong_tables
@@ -74,6 +75,7 @@ class _Replacement(Instances):
             "split_index_sets": self.parted,
             "split_sums": self.parted,
             "split_initialisation": self.initialised,
+            "multiply_predicates": lambda old, new: wrong_predicates(old, new[0]) if len(new) == 1 else "a sum became several",
             "distribute_offsets": lambda old, new: wrong_offsets(before, after, old, new),
             "factor_contractions": lambda old, new: wrong_contraction(before, after, old, new),
             "tabulate": lambda old, new: wrong_tables(self, before, after, old, new),

@@ -211,7 +211,7 @@ class _Former:
 
     def of_one_sign(self) -> _BytePair | None:
         """The bytes as they are, unsigned ones first, for a matrix unit."""
-        signs = {"uint8": False, "int8": True}
+        signs = {"uint8": False, "bool": False, "int8": True}
         ordered = sorted(self.factors, key=lambda factor: signs.get(factor.access.dtype, False))
         if any(factor.constant is None for factor in ordered):
             return None

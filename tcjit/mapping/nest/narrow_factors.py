@@ -9,7 +9,7 @@ from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import rebuild, replaced
 
-BYTES = ("int8", "uint8")
+BYTES = ("int8", "uint8", "bool")
 HALVES = (-(1 << 15), (1 << 15) - 1)  # the values of 16 bits
 
 
@@ -28,7 +28,7 @@ class NarrowFactor:
 
     @property
     def as_signed(self) -> int | None:
-        return None if self.constant is None else (0 if self.access.dtype == "int8" else -128) - self.constant
+        return None if self.constant is None else (-128 if self.access.dtype == "uint8" else 0) - self.constant
 
 
 def without_conditions(expr: Expr) -> tuple[Expr, list[Expr]]:
@@ -63,7 +63,7 @@ def _range(expr: Expr) -> tuple[int, int] | None:
     """The values that an expression of narrow integers and constants can have."""
     match expr:
         case Access() if expr.dtype in (*BYTES, "int16"):
-            return DTYPES[expr.dtype].least, DTYPES[expr.dtype].greatest
+            return (0, 1) if expr.dtype == "bool" else (DTYPES[expr.dtype].least, DTYPES[expr.dtype].greatest)
         case Const() if isinstance(expr.value, int):
             return int(expr.value), int(expr.value)
         case Cast() if expr.dtype == "int32":
