@@ -109,6 +109,7 @@ class _Contraction:
         self.factors = (*self.conditions, *factors)
         self.all = frozenset(range(len(self.factors)))
         self.moves = tuple(frozenset(names(factor)) & set(a.dims) for factor in self.factors)
+        self.orders: dict[Factors, _Order] = {}  # the best ones
 
     def dims(self, factors: Factors) -> frozenset[str]:
         """Those that factors move with."""
@@ -146,6 +147,11 @@ class _Contraction:
 
     def order(self, factors: Factors) -> _Order:
         """The one with the fewest operations."""
+        if factors not in self.orders:
+            self.orders[factors] = self.cheapest(factors)
+        return self.orders[factors]
+
+    def cheapest(self, factors: Factors) -> _Order:
         if len(factors) == 1:
             alone = self.kept(factors) == self.dims(factors)
             return _Order(0 if alone else self.volume(self.dims(factors)) + self.traffic(factors), factors)

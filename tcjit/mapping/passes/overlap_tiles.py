@@ -100,11 +100,10 @@ def _sized(before: Assignments, program: tuple[Assignment, ...], machine: Machin
     outside = {tensor for a in before.assignments if a.tensor not in written for tensor in a.inputs}
     stored = {a.tensor for a in program if tensors[a.tensor].role != "temporary" or a.tensor in outside}
     handed = {tensor for a in program for tensor in a.inputs} & written
-    distances = {_distance(before, a, access) for a in program for access in a.reads if access.tensor in handed}
-    if not distances - {0} or program[-1].tensor not in stored:
-        return None
     bytes_handed = sum(tensors[name].elements * DTYPES[tensors[name].dtype].bytes for name in handed - stored)
-    if bytes_handed <= max(machine.threads * machine.cache_bytes, machine.shared_bytes // SHARE):
+    if program[-1].tensor not in stored or bytes_handed <= max(machine.threads * machine.cache_bytes, machine.shared_bytes // SHARE):
+        return None
+    if not {_distance(before, a, access) for a in program for access in a.reads if access.tensor in handed} - {0}:
         return None
     around: dict[str, tuple[int, int]] = {}  # the rows that later ones need of each, around those of a block
     for a in reversed(program):
