@@ -83,6 +83,10 @@ class Assignment(StatementForm):
 
     def show(self) -> str:
         """One line, for people."""
+        return self._shown
+
+    @cached_property
+    def _shown(self) -> str:
         box = ", ".join(f"{name} in {lower}:{upper}" for name, lower, upper in self.bounds)
         start = f" from {show(self.start)}" if self.start else ""
         left = f"{self.tensor}({', '.join(map(show, self.subscripts))})"
