@@ -16,7 +16,7 @@ from tcjit.mapping.extract import extract
 from tcjit.mapping.passes.narrow_bounds import narrow_bounds
 from tcjit.mapping.verify_assignments import verify_assignments
 
-ONTO = "def f(float(N) A, float(K) G) -> (O) {{ O(i) = A(i)  O(i) += {condition} ? A(t) * G(k) : 0.0 }}"
+ONTO = "def f(float(N) A, float(K) G) -> (O) {{ O(i) +=! A(i) * G(k)  O(i) += {condition} ? A(t) * G(k) : 0.0 }}"
 WHOLE = {"i": (0, 40), "t": (0, 40), "k": (0, 3)}
 
 
@@ -49,6 +49,26 @@ def test_all_results_are_started() -> None:
     before, after = of("def f(float(N) A, float(K) G) -> (O) { O(i) +=! i == 0 && t < k ? A(t) * G(k) : 0.0 where i in 0:40 }")
     verify_assignments("narrow_bounds", before, after)
     assert after.assignments[0].ranges == {**WHOLE, "t": (0, 2)}
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("float(N) A, float(K) G) -> (O) { O(i) = A(i) O(i) += ", True),  # -0.0 and what is added, 0.0, are 0.0
+        ("float(N) A, float(K) G) -> (O) { O(i) = A(i) O(i) max= ", False),
+        ("float(N) A, float(K) G, int32(N) J) -> (O) { O(i) = J(i) O(i) += ", False),
+        ("float(N) A, float(K) G) -> (O) { O(i) += ", True),  # what the caller passes
+    ],
+)
+def test_results_that_an_identity_changes_are_visited(text: str, whole: bool) -> None:
+    identity = "-infinity()" if "max" in text else "0" if "J" in text else "0.0"
+    term = "J(t)" if "J" in text else "A(t) * G(k)"
+    shapes = {"A": (40,), "G": (3,), **({"J": (40,)} if "J" in text else {})}
+    whole_text = f"def f({text} i == 0 && t - k < 0 ? {term} : {identity} where i in 0:40, t in 0:40, k in 0:3 }}"
+    before = extract(program(whole_text, shapes), None)
+    after = narrow_bounds(before)
+    verify_assignments("narrow_bounds", before, after)
+    assert after.assignments[-1].ranges == {"i": (0, 40 if whole else 1), "t": (0, 2), "k": (0, 3)}
 
 
 def test_a_term_that_is_lost_is_found() -> None:
