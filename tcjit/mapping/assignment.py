@@ -5,6 +5,7 @@ The passes between ``extract`` and ``Scop`` rewrite them one by one; what isl kn
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -12,7 +13,8 @@ from functools import cached_property
 
 from tcjit.grammar.affine import affine, guarded_accesses
 from tcjit.grammar.arithmetic import index
-from tcjit.grammar.ast import Access, Expr, Index, Program, Statement
+from tcjit.grammar.ast import Access, Const, Expr, Index, Program, Statement
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import number
 from tcjit.grammar.printer import show
 from tcjit.grammar.walk import walk
@@ -121,6 +123,24 @@ class Assignments:
     def statement(self, assignment: Assignment) -> Statement:
         """The def's statement that an assignment came from."""
         return self.program.definition.statements[assignment.source]
+
+    def may_leave_results(self, a: Assignment) -> bool:
+        """Whether an update of the program need not visit results without terms: an identity changes none that a sum of floats may hold,
+        as 0.0 does -0.0, which no sum from 0.0 is."""
+        if a.start is not None:
+            return False
+        if a.operator != "+=" or DTYPES[a.value.dtype].kind != "float":
+            return True
+        number = next(number for number, one in enumerate(self.assignments) if one is a)
+        shape = self.storages[a.tensor].shape
+        for one in reversed(self.assignments[:number]):
+            if one.tensor == a.tensor and one.operator != "+=":
+                return False
+            if one.tensor == a.tensor and one.start is not None:
+                places = [one.ranges.get(sub.name) if isinstance(sub, Index) else None for sub in one.subscripts]
+                every = places == [(0, extent) for extent in shape] and len({*one.subscripts}) == len(shape)
+                return every and isinstance(one.start, Const) and math.copysign(1, one.start.value) == 1
+        return False
 
     def with_parts(self, parts: Iterable[Sequence[Assignment]], temporaries: Temporaries | None = None) -> Assignments:
         """The program with some assignments in the place of each, and with the ``temporaries`` that these use."""

@@ -24,7 +24,6 @@ from tcjit.grammar.polynomial import names, number
 from tcjit.grammar.walk import rebuild, with_accesses, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.instances import Instances, is_given_again, results_of, same_element
-from tcjit.mapping.passes.narrow_bounds import may_leave_results
 from tcjit.mapping.reduction import combined, guarded_term, identity, with_signs_as_factors
 from tcjit.mapping.verify_contractions import wrong_contraction
 from tcjit.mapping.verify_offsets import wrong_offsets
@@ -279,7 +278,7 @@ class _Replacement(Instances):
     def narrowed(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """Fewer instances: those that are left out, none of which starts a result, have the identity as their term."""
         (a,) = new
-        left_out = a.results != old.results and not may_leave_results(self.programs[0], old)
+        left_out = a.results != old.results and not self.programs[0].may_leave_results(old)
         if replace(a, bounds=old.bounds) != old or a.operator == "=" or left_out:
             return "more than the bounds of an update changed"
         conditions, _ = guarded_term(old.value, old.operator, self.values)

@@ -6,13 +6,11 @@ Each condition bounds each of its indices by the ranges of the others, as bounds
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tcjit.grammar.affine import linear
-from tcjit.grammar.ast import Binary, Const, Expr, Index
-from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.ast import Binary, Expr
 from tcjit.grammar.polynomial import ZeroDivisor
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.reduction import conjuncts, guarded_term
@@ -29,28 +27,8 @@ def narrow_bounds(before: Assignments) -> Assignments:
     return before.with_parts([(_narrowed(before, a),) for a in before.assignments])
 
 
-def may_leave_results(before: Assignments, a: Assignment) -> bool:
-    """Whether an update need not visit results without terms: an identity changes none that a sum of floats may hold, as 0.0 does -0.0,
-    which no sum from 0.0 is."""
-    if a.start is not None:
-        return False
-    if a.operator != "+=" or DTYPES[a.value.dtype].kind != "float":
-        return True
-    number = next(number for number, one in enumerate(before.assignments) if one is a)
-    earlier = [one for one in before.assignments[:number] if one.tensor == a.tensor]
-    shape = before.storages[a.tensor].shape
-    for one in reversed(earlier):
-        if one.operator != "+=":
-            return False
-        if one.start is not None:
-            places = [one.ranges.get(sub.name) if isinstance(sub, Index) else None for sub in one.subscripts]
-            every = places == [(0, extent) for extent in shape] and len({*one.subscripts}) == len(shape)
-            return every and isinstance(one.start, Const) and math.copysign(1, one.start.value) == 1
-    return False
-
-
 def _narrowed(before: Assignments, a: Assignment) -> Assignment:
-    movable = {name for name, _, _ in (a.bounds if may_leave_results(before, a) else a.terms) if name not in a.dynamic}
+    movable = {name for name, _, _ in (a.bounds if before.may_leave_results(a) else a.terms) if name not in a.dynamic}
     if a.operator == "=" or a.empty or before.program.dynamic or not movable:
         return a
     conditions, _ = guarded_term(a.value, a.operator, before.values)
