@@ -66,7 +66,7 @@ class CEmitter(LaneEmitter):
     def __init__(self, mapped: Mapped, dialect: Dialect, machine: Machine, checked: bool) -> None:
         super().__init__(mapped, dialect, machine, checked)
         self.shared: set[str] = set()  # the variables of loops that threads share
-        self.collapsed: set[str] = set()  # the variables of loops that a pragma collapses with the one inside
+        self.collapsed: set[str] = set()  # the variables of loops that a pragma collapses
         self.in_team = False  # of threads, which share the loop at hand
         self.row = row_pass.RowValues()  # the one at hand
         names = Names(self.memory.names, lambda tensor, axis: self.memory.stride_name(mapped.scop.tensor(tensor), axis))
@@ -284,7 +284,7 @@ class CEmitter(LaneEmitter):
         """A loop behind the pragma that shares its iterations."""
         checks, streams, matrix_tiles = self.printer.checks, self.streams, self.matrix_tiles
         shared = [loop.variable for loop in ir.nest(node.loop)[0][: node.collapse]]
-        self.shared, self.collapsed = set(shared), set(shared[:-1])
+        self.shared, self.collapsed = set(shared), set(shared) if len(shared) > 1 else set()  # nothing stands between them
         self.in_team = True
         with self.captured() as body:
             self.loop(node.loop)
