@@ -42,3 +42,23 @@ def _error(result: torch.Tensor, expected: torch.Tensor) -> float:
 
 def _several(result: Any) -> tuple[torch.Tensor, ...]:
     return result if isinstance(result, tuple) else (result,)
+
+
+def normal(g: torch.Generator, *shape: int, dt: torch.dtype = torch.float32) -> torch.Tensor:
+    """Of a standard normal distribution, drawn in double."""
+    return torch.randn(*shape, generator=g, dtype=torch.float64).to(dt)
+
+
+def uniform(g: torch.Generator, *shape: int, dt: torch.dtype = torch.float32) -> torch.Tensor:
+    """Between 0 and 1, drawn in double."""
+    return torch.rand(*shape, generator=g, dtype=torch.float64).to(dt)
+
+
+def integers(g: torch.Generator, least: int, end: int, *shape: int, dt: torch.dtype = torch.int64) -> torch.Tensor:
+    """From the least to before the end."""
+    return torch.randint(least, end, shape, generator=g).to(dt)
+
+
+def adder(operators: list[WrittenOperator]) -> Callable[[dict[str, Any]], None]:
+    """A function that adds an operator, of a dict as the tables have it."""
+    return lambda one: operators.append(WrittenOperator(one["name"], one["text"], one["args"], one["torch"], one["tol"]))

@@ -7,18 +7,13 @@ import math
 import torch
 import torch.nn.functional as F
 
-from generality.written_operators.operator import WrittenOperator
+from generality.written_operators.operator import WrittenOperator, adder
+from generality.written_operators.operator import integers as ri
+from generality.written_operators.operator import normal as rn
+from generality.written_operators.operator import uniform as ru
 
 OPERATORS: list[WrittenOperator] = []
-
-
-def op(one):
-    OPERATORS.append(WrittenOperator(one["name"], one["text"], one["args"], one["torch"], one["tol"]))
-
-
-def rn(g, *s, dt=torch.float32): return torch.randn(*s, generator=g, dtype=torch.float64).to(dt)
-def ru(g, *s, dt=torch.float32): return torch.rand(*s, generator=g, dtype=torch.float64).to(dt)
-def ri(g, lo, hi, *s, dt=torch.int64): return torch.randint(lo, hi, s, generator=g).to(dt)
+op = adder(OPERATORS)
 
 
 # ---------------------------------------------------------------- speech and audio

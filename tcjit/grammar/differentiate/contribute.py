@@ -201,9 +201,10 @@ def _may_join(one: _Sum, other: _Sum) -> bool:
 
 
 def _is_about_one_element(value: Expr) -> bool:
-    """Whether a term counts where index arithmetic equals something."""
+    """Whether a term counts where a sum of indices equals something, no residue, of which a dimension has many."""
     parts = conjuncts(value.condition) if isinstance(value, Select) else []
-    return any(isinstance(part, Binary) and part.op == "==" and part.left.dtype == "int64" and not reads(part) for part in parts)
+    pins = [part for part in parts if isinstance(part, Binary) and part.op == "==" and part.left.dtype == "int64" and not reads(part)]
+    return any(not any(isinstance(node, Binary) and node.op in "/%" for node in walk(pin)) for pin in pins)
 
 
 def _is_product(expr: Expr) -> bool:
