@@ -2,7 +2,8 @@
 
 Several processes compile and check the operators first, each result against PyTorch in float64; then one times those that are right, alone:
 what is short in CUDA graphs of 20 calls, all in turns between two events after writes that empty the L2 cache. The exit status is 1 where
-a result was wrong, or an operator ended in an error. ``--dry-run`` tries all that on a CPU at its sizes.
+a result was wrong, or an operator ended in an error. ``--dry-run`` tries all that on a CPU at its sizes. ``--family written,gradient``
+means the operators of ``written_operators``, all of them, and their gradients.
 """
 from __future__ import annotations
 
@@ -10,12 +11,15 @@ import argparse
 import json
 import os
 import random
+import re
 import statistics
 import subprocess
 import sys
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,15 +32,20 @@ sys.path[:1] = [str(HERE.parent), str(HERE.parent / "peers"), str(HERE.parents[1
 from gpu.device import Cuda, Device, Host  # noqa: E402
 
 import tcjit  # noqa: E402 - the path above comes first
+from generality.backward import NoGradients, backwards, checked_gradients  # noqa: E402
 from generality.families import FAMILIES, numbered  # noqa: E402
 from generality.measure import difference  # noqa: E402
-from generality.operators import Operator, draw_for  # noqa: E402
+from generality.operators import draw_for  # noqa: E402
+from generality.written_operators import OPERATORS, WrittenOperator  # noqa: E402
 from tcjit.runtime import timing  # noqa: E402
 
 RESULT = "result: "
 GRAPH_BELOW_US, GRAPH_CALLS = 60.0, 20
 SAMPLES, BUDGET_US = (3, 9), 1e5
 FLUSHES = 2  # before a sample, which hide the host's work
+GRADIENT_FLUSHES = 8  # autograd's graph is not captured, and its host's work is longer
+SAID = ("wrong", "refused", "error", "none", "eager_error", "no_graph")
+WRITTEN = ("written", "gradient")
 WORST = 10
 
 Record = dict[str, Any]
@@ -46,7 +55,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, help="of the operators; a fresh one by default, which is printed")
     parser.add_argument("--count", type=int, default=84, help="operators, by turns of the families (%(default)s)")
-    parser.add_argument("--family", type=lambda text: text.split(","), default=list(FAMILIES), help="of " + ", ".join(FAMILIES))
+    names = ", ".join([*FAMILIES, *WRITTEN])
+    parser.add_argument("--family", type=lambda text: text.split(","), default=list(FAMILIES), help=f"of {names}")
+    parser.add_argument("--only", type=lambda text: text.split(","), help="names of written operators; all by default")
     parser.add_argument("--jobs", type=int, default=min(12, os.cpu_count() or 1), help="processes that compile (%(default)s)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="time no operator after so long")
     parser.add_argument("--json", type=Path, help="a file for all rows")
@@ -55,14 +66,78 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def operator(seed: int, label: str) -> tuple[Operator, int]:
+@dataclass(frozen=True)
+class Subject:
+    """A def, its tensors on a device, PyTorch's form, and how a result differs from what it should be (empty where it does not)."""
+
+    text: str
+    tensors: Callable[[str], Sequence[torch.Tensor]]
+    reference: Callable[..., Any]
+    difference: Callable[[Sequence[torch.Tensor], Any], str]
+    gradients: bool = False  # are timed, not the results
+
+    def function(self) -> Callable[..., Any]:
+        function: Callable[..., Any] = tcjit.define(self.text)[re.findall(r"def (\w+)", self.text)[-1]]
+        return function
+
+    def wrong(self, place: str, record: Record) -> str:
+        """How the result of a first call differs; what it took goes into the record."""
+        tensors, function = self.tensors(place), self.function()
+        start = time.perf_counter()
+        with torch.set_grad_enabled(self.gradients):
+            result = function(*tensors)
+            tcjit.synchronize()
+        record["first_s"] = time.perf_counter() - start
+        record["resources"] = json.loads(json.dumps(dict(function.compile(*tensors).resources), default=str))  # type: ignore[attr-defined]
+        return self.difference(tensors, result)
+
+    def call(self, name: str, place: str) -> Callable[[], Any]:
+        """What is timed: of ``tcjit`` or of ``eager``."""
+        tensors, form = self.tensors(place), self.function() if name == "tcjit" else self.reference
+        if not self.gradients:
+            return partial(form, *tensors)
+        return backwards({name: (form, tensors)})[name]
+
+
+def subject(seed: int, label: str) -> Subject:
+    """What a label means: ``family/number``, ``written/name``, or ``gradient/name`` of a written operator."""
     family, _, number = label.partition("/")
-    return numbered(seed, family, int(number)), zlib.crc32(label.encode()) ^ seed
+    if family in WRITTEN:
+        return written(OPERATORS[number], gradients=family == "gradient")
+    op, own = numbered(seed, family, int(number)), zlib.crc32(label.encode()) ^ seed
+
+    def different(tensors: Sequence[torch.Tensor], result: Any) -> str:
+        try:
+            with torch.device(tensors[0].device):
+                return difference(op, tensors, result)
+        except RuntimeError:  # PyTorch's form is not for this device
+            return difference(op, [t.cpu() for t in tensors], result.cpu())
+
+    return Subject(op.text, partial(op.tensors, own), there(op.reference), different)
 
 
-def called(op: Operator) -> Callable[..., Any]:
-    function: Callable[..., Any] = tcjit.define(op.text)[op.entry]
-    return function
+def there(form: Callable[..., Any]) -> Callable[..., Any]:
+    """A form of PyTorch that makes its constants on the device of its arguments."""
+
+    def called(*tensors: torch.Tensor) -> Any:
+        with torch.device(tensors[0].device):
+            return form(*tensors)
+
+    return called
+
+
+def written(one: WrittenOperator, *, gradients: bool) -> Subject:
+    """Compared with PyTorch's form on the host."""
+
+    def different(tensors: Sequence[torch.Tensor], result: Any) -> str:
+        if gradients:
+            error, limit = checked_gradients(one, tensors)
+        else:
+            own = tuple(r.cpu() for r in result) if isinstance(result, tuple) else result.cpu()
+            error, limit = one.error(own, one.reference(*one.tensors())), one.tolerance
+        return "" if error <= limit else f"the largest error is {error:.1e} of the largest magnitude, {limit:.1e} is allowed"
+
+    return Subject(one.text, lambda place: [t.to(place) for t in one.tensors()], there(one.reference), different, gradients)
 
 
 # ---------------------------------------------------------------- in several processes: compiled and checked
@@ -71,24 +146,19 @@ def called(op: Operator) -> Callable[..., Any]:
 def check(seed: int, labels: Sequence[str], device: Device) -> None:
     """A line for each operator: what is wrong with it, and what its kernels take."""
     for label in labels:
-        op, own = operator(seed, label)
-        record: Record = {"id": label, "name": op.name, "text": op.text, "arguments": [str(one) for one in op.arguments]}
+        record: Record = {"id": label}
         try:
-            with torch.no_grad():
-                tensors, function = op.tensors(own, device.place), called(op)
-                start = time.perf_counter()
-                result = function(*tensors)
-                tcjit.synchronize()
-                record["first_s"] = time.perf_counter() - start
-                record["resources"] = json.loads(json.dumps(dict(function.compile(*tensors).resources), default=str))  # type: ignore[attr-defined]
-                record["wrong"] = difference(op, tensors, result)
+            one = subject(seed, label)
+            record |= {"text": one.text, "arguments": [f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in one.tensors("cpu")]}
+            record["wrong"] = one.wrong(device.place, record)
+        except NoGradients as error:
+            record["none"] = str(error)
         except tcjit.TCError as error:
             record["refused"] = str(error)
         except Exception as error:
             record["error"] = f"{type(error).__name__}: {error}"[:500]
-        tensors = result = None  # type: ignore[assignment]  # the device's memory is shared with other processes
         if device.place == "cuda":
-            torch.cuda.empty_cache()
+            torch.cuda.empty_cache()  # the device's memory is shared with other processes
         print(RESULT + json.dumps(record), flush=True)
 
 
@@ -98,7 +168,8 @@ def checked(given: argparse.Namespace, labels: Sequence[str]) -> list[Record]:
     parts = [labels[job :: given.jobs] for job in range(min(given.jobs, len(labels)))]
     pipe = subprocess.PIPE
     running = [subprocess.Popen([*common, "--child", *part], stdout=pipe, stderr=subprocess.DEVNULL, text=True) for part in parts]
-    texts = [process.communicate()[0] for process in running]
+    with ThreadPoolExecutor(len(running)) as threads:  # each pipe is read, so that none stops its process
+        texts = list(threads.map(lambda process: process.communicate()[0], running))
     lines = (line for text in texts for line in text.splitlines() if line.startswith(RESULT))
     found = {record["id"]: record for record in (json.loads(line.removeprefix(RESULT)) for line in lines)}
     return [found.get(label) or {"id": label, "error": "its process, or one before it, ended"} for label in labels]
@@ -107,25 +178,32 @@ def checked(given: argparse.Namespace, labels: Sequence[str]) -> list[Record]:
 # ---------------------------------------------------------------- in one process: timed
 
 
-def timed(op: Operator, tensors: Sequence[torch.Tensor], device: Device) -> Record:
+def timed(one: Subject, device: Device) -> Record:
     """Microseconds of tcjit and of eager PyTorch, and the ratio of these; what PyTorch cannot do on the device has no time."""
-    calls: dict[str, Callable[[], Any]] = {"tcjit": partial(called(op), *tensors), "eager": partial(op.reference, *tensors)}
     record: Record = {}
+    calls = {"tcjit": one.call("tcjit", device.place)}
     try:
+        calls["eager"] = one.call("eager", device.place)
         calls["eager"]()
     except Exception as error:
         record["eager_error"] = f"{type(error).__name__}: {error}"[:200]
-        del calls["eager"]
+        calls.pop("eager", None)
     for call in calls.values():
         for _ in range(3):
             call()
     device.warm_up()
-    once = {name: min(times) for name, times in device.interleaved(calls, SAMPLES[0], FLUSHES).items()}
-    repeats = GRAPH_CALLS if min(once.values()) < GRAPH_BELOW_US and device.place == "cuda" else 1
-    if repeats > 1:
-        calls = {name: device.captured(partial(_several, call, repeats)) for name, call in calls.items()}
+    flushes = GRADIENT_FLUSHES if one.gradients else FLUSHES
+    once = {name: min(times) for name, times in device.interleaved(calls, SAMPLES[0], flushes).items()}
+    repeats = 1
+    if min(once.values()) < GRAPH_BELOW_US and device.place == "cuda" and not one.gradients:
+        try:
+            calls = {name: device.captured(partial(_several, call, GRAPH_CALLS)) for name, call in calls.items()}
+            repeats = GRAPH_CALLS
+        except RuntimeError as error:  # PyTorch's form waits for the device
+            record["no_graph"] = f"{error}"[:200]
+            torch.cuda.synchronize()
     samples = int(max(SAMPLES[0], min(SAMPLES[1], BUDGET_US / sum(once.values()))))
-    times = device.interleaved(calls, samples, FLUSHES)
+    times = device.interleaved(calls, samples, flushes)
     record |= {f"{name}_us": statistics.median(taken) / repeats for name, taken in times.items()}
     return record | ({"ratio": statistics.median(timing.ratios(times["eager"], times["tcjit"]))} if "eager" in times else {})
 
@@ -140,7 +218,7 @@ def _several(call: Callable[[], Any], count: int) -> list[Any]:
 def line(record: Mapping[str, Any]) -> str:
     times = "".join(f"{record[name]:12.1f}" if name in record else " " * 12 for name in ("tcjit_us", "eager_us"))
     ratio = f"{record['ratio']:7.2f}" if "ratio" in record else " " * 7
-    said = next((f"{name}: {record[name]}" for name in ("wrong", "refused", "error", "eager_error") if record.get(name)), "")
+    said = next((f"{name}: {record[name]}" for name in SAID if record.get(name)), "")
     return f"{record['id']:26}{times}{ratio}  {said}"[:200].rstrip()
 
 
@@ -165,16 +243,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.child is not None:
         check(given.seed, given.child, Host() if given.dry_run else Cuda())
         return 0
-    labels = [f"{given.family[n % len(given.family)]}/{n // len(given.family)}" for n in range(given.count)]
+    drawn = [family for family in given.family if family not in WRITTEN]
+    labels = [f"{drawn[n % len(drawn)]}/{n // len(drawn)}" for n in range(given.count if drawn else 0)]
+    labels += [f"{kind}/{name}" for kind in WRITTEN if kind in given.family for name in given.only or OPERATORS]
     records = checked(given, labels)
     device: Device = Host() if given.dry_run else Cuda()
     print(f"seed {given.seed}, {device.facts()['device']}\n{'operator':26}{'tcjit us':>12}{'eager us':>12}{'ratio':>7}", flush=True)
     end = time.monotonic() + given.seconds
     for record in records:
-        if not any(record.get(name) for name in ("wrong", "refused", "error")) and time.monotonic() < end:
-            op, own = operator(given.seed, record["id"])
-            with torch.no_grad():
-                record |= timed(op, op.tensors(own, device.place), device)
+        if not any(record.get(name) for name in SAID[:4]) and time.monotonic() < end:
+            one = subject(given.seed, record["id"])
+            try:
+                with torch.set_grad_enabled(one.gradients):
+                    record |= timed(one, device)
+            except Exception as error:
+                record["error"] = f"timed: {type(error).__name__}: {error}"[:500]
         print(line(record), flush=True)
     print("\n" + summary(records))
     if given.json:

@@ -12,18 +12,12 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 HERE = Path(__file__).resolve().parent
 sys.path[:1] = [str(HERE.parent), str(HERE.parent / "peers"), str(HERE.parents[1])]
 
-if TYPE_CHECKING:
-    from generality.written_operators import WrittenOperator
-
-HALVES = 0.1  # the largest error of a gradient in a half type: PyTorch rounds in between, and a relu's sign may turn with that
 COMPILE_S = 60.0  # the longest that torch.compile may take
 
 
@@ -39,6 +33,7 @@ def main() -> int:
     import torch
 
     import tcjit
+    from generality.backward import NoGradients, backwards, checked_gradients
     from generality.measure import Settings, in_turns, limited
     from generality.written_operators import OPERATORS
 
@@ -48,15 +43,17 @@ def main() -> int:
     ratios, wrong = {}, []
     print(f"{'operator':30s}{'tcjit us':>10s}{'eager us':>10s}{'compile us':>11s}{'ratio':>8s}")
     for one in chosen if options.backward else ():
-        made = gradients(one)
-        if made is None:
+        tensors = one.tensors()
+        try:
+            error, limit = checked_gradients(one, tensors)
+        except NoGradients:
             continue
-        halves = any(t.dtype in (torch.float16, torch.bfloat16) for t in one.tensors())
-        if not made[1] <= (HALVES if halves else max(1e-3, 10 * one.tolerance)):
+        if not error <= limit:
             wrong.append(one.name)
-            print(f"{one.name:30s} WRONG {made[1]:.1e}", flush=True)
+            print(f"{one.name:30s} WRONG {error:.1e}", flush=True)
             continue
-        record = in_turns(made[0], Settings(rounds=options.rounds, seconds=options.seconds))
+        both = backwards({"tcjit": (tcjit.define(one.text)[one.entry], tensors), "eager": (one.reference, tensors)})
+        record = in_turns(dict(both), Settings(rounds=options.rounds, seconds=options.seconds))
         ratios[one.name] = record["ratio"]
         print(f"{one.name:30s}{record['tcjit_us']:10.1f}{record['eager_us']:10.1f}{'-':>11s}{record['ratio']:8.2f}", flush=True)
     with torch.no_grad():
@@ -88,41 +85,6 @@ def main() -> int:
     print(f"{len(ordered)} operators: geometric mean {mean:.3f}, 5th percentile {low:.2f}, {len(wrong)} wrong")
     print(f"below 0.93: {below or 'none'}")
     return bool(wrong)
-
-
-def gradients(one: WrittenOperator) -> tuple[dict[str, Callable[[], object]], float] | None:
-    """The backwards of an operator and of PyTorch's form, and the largest error of a gradient relative to its largest magnitude.
-
-    None where PyTorch has none.
-    """
-    import torch
-
-    import tcjit
-
-    tensors = [t.detach().requires_grad_() if t.is_floating_point() else t for t in one.tensors()]
-    wanted = [t for t in tensors if t.requires_grad]
-    results = []
-    for function in (tcjit.define(one.text)[one.entry], one.reference):
-        found = function(*tensors)
-        results.append(found if isinstance(found, tuple) else (found,))
-    both = [at for at, (own, other) in enumerate(zip(*results, strict=True)) if own.requires_grad and other.requires_grad]
-    if not both:
-        return None
-    generator = torch.Generator().manual_seed(2)
-    seeds = [torch.randn(results[0][at].shape, generator=generator).to(results[0][at].dtype) for at in both]
-    calls: dict[str, Callable[[], object]] = {
-        name: partial(
-            torch.autograd.grad, [found[at] for at in both], wanted, seeds, retain_graph=True, allow_unused=True, materialize_grads=True
-        )
-        for name, found in zip(("tcjit", "eager"), results, strict=True)
-    }
-    try:
-        pairs = list(zip(calls["tcjit"](), calls["eager"](), strict=True))
-    except RuntimeError as error:  # PyTorch's form writes in place
-        if isinstance(error, tcjit.errors.TCError):
-            raise
-        return None
-    return calls, max(float((a.double() - b.double()).abs().max() / b.double().abs().max().clamp(min=1e-30)) for a, b in pairs)
 
 
 if __name__ == "__main__":
