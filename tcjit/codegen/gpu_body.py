@@ -13,6 +13,7 @@ from math import prod
 from tcjit.codegen import async_copy, integers, mma, quotients, reduce, vector
 from tcjit.codegen.expression import ctype
 from tcjit.codegen.gpu_emitter import Digit, GpuEmitter, digits
+from tcjit.codegen.inequalities import facts
 from tcjit.codegen.isolate import separate
 from tcjit.codegen.loops import Condition, For, If, MarkNode, Node, Run, children, marks_below, runs, substitute
 from tcjit.codegen.unroll import constant_trips, full_trips
@@ -24,6 +25,7 @@ from tcjit.grammar.polynomial import names, number
 from tcjit.mapping.marks import AsyncCopy, Grid, GridBlock, Mma, Reduce, Sync, Threads, Unroll, Vector, WaitGroup
 
 UNROLLED_BYTES = 128  # of the values of iterations that are written out, and may be under way at once, where nothing is kept in arrays
+UNROLLED_STEPS = 768  # multiply-adds under conditions that are written out
 
 
 class GpuBodyEmitter(GpuEmitter):
@@ -142,6 +144,10 @@ class GpuBodyEmitter(GpuEmitter):
     def constant_loop(self, node: For, guards: Sequence[Condition]) -> None:
         """A loop over constants, unrolled: where the guards hold anyway in most of the iterations, those, and the ones before and after."""
         first, last = node.lower.constant, node.upper.constant
+        if self.moves_conditions(node):
+            for value in range(first, last + 1):
+                self.guarded_loop(replace(node, lower=Linear.of(value), upper=Linear.of(value)), guards)
+            return
         full = full_trips(node, guards, self.ranges)
         if full is None or 2 * (full[1] - full[0] + 1) <= last - first + 1:
             full = first, last
@@ -160,6 +166,14 @@ class GpuBodyEmitter(GpuEmitter):
         with self.ranged(node), self.iterated(node), self.when(self.tests(*guards)):
             self.block(node.body)
 
+    def moves_conditions(self, node: For) -> bool:
+        """Whether multiply-adds below stand under conditions on the loop's variable: of a window, whose borders are in all tiles. With one
+        copy of the body for each value most of them are decided."""
+        if not any(self.sums_products(run) and self._in_arrays(run) for run in runs(node.body)):
+            return False
+        moved = any(node.variable in fact.variables for guard in self._guards(node.body) for fact in facts(guard) or ())
+        return moved and self._steps((node,)) <= UNROLLED_STEPS
+
     def unroll_factor(self, node: For) -> int:
         """How many iterations of a loop over constants are written out one after the other; 0: all.
 
@@ -170,7 +184,7 @@ class GpuBodyEmitter(GpuEmitter):
         arrays = [(run, access) for run in below for access in self._in_arrays(run)]
         dims = [(run, name) for run, access in arrays for sub in access.subscripts for name in names(sub)]
         moving = any(node.variable in run.index(name).variables for run, name in dims)
-        if arrays and not moving and self._guarded(node.body) and any(self.sums_products(run) for run in below):
+        if arrays and not moving and any(True for _ in self._guards(node.body)) and any(self.sums_products(run) for run in below):
             return 1  # a copy of the code with guards is for few tiles: a short one suffices
         if arrays:
             return 0
@@ -187,13 +201,17 @@ class GpuBodyEmitter(GpuEmitter):
                 found.append(access)
         return found
 
-    def _guarded(self, nodes: Sequence[Node]) -> bool:
-        """Whether conditions stand in front of statements, or in loops over constants."""
+    def _guards(self, nodes: Sequence[Node]) -> Iterator[Condition]:
+        """The conditions in front of statements, and in loops over constants."""
         for node in nodes:
             found = constant_trips(node, self.ranges) if isinstance(node, For) else None
-            if isinstance(node, If) or (found is not None and found[1]) or self._guarded(children(node)):
-                return True
-        return False
+            yield from (node.condition,) if isinstance(node, If) else () if found is None else found[1]
+            yield from self._guards(children(node))
+
+    def _steps(self, nodes: Sequence[Node]) -> int:
+        """How often statements run in loops over constants."""
+        found = [constant_trips(node, self.ranges) if isinstance(node, For) else None for node in nodes]
+        return sum((one[0].trips or 1 if one else 1) * (self._steps(children(node)) or 1) for node, one in zip(nodes, found, strict=True))
 
     def _bytes(self, nodes: Sequence[Node]) -> int:
         """The bytes of the values that one run through ``nodes`` computes, in loops over constants."""

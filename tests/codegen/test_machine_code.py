@@ -12,7 +12,7 @@ from support.mapping import CONVOLUTION, GATHER, MATMUL, SOFTMAX, program
 from support.pairs import pairs
 from support.rings.banks import touches
 from support.rings.nvrtc import RELEASES, using
-from support.rings.sass import Instruction, bodies, count, histogram, innermost, sass
+from support.rings.sass import Instruction, bodies, count, histogram, innermost, loops, sass
 
 from tcjit import library
 from tcjit.codegen.dialect import CUDA
@@ -196,6 +196,15 @@ def test_a_convolution_reads_its_window_without_conditions() -> None:
     inner = histogram(innermost(code))
     assert inner["FFMA"] >= 8 * inner["LDS"]
     assert all(r.spill_stores == r.spill_loads == 0 for r in binary.resources.values())
+
+
+def test_conditions_of_a_window_are_decided_where_they_can_be() -> None:
+    """Of a convolution over a padded image, three columns of a filter: all but the first and the last results of a row have each term."""
+    body = "Y(n,f,h,w) +=! (h + i >= 1 && h + i <= H && w + j >= 1 && w + j <= W ? X(n,c,h + i - 1,w + j - 1) * V(f,c,i,j) : 0.0)"
+    text = f"def f(float(N,C,H,W) X, float(F,C,3,3) V) -> (Y) {{ {body} where h in 0:H, w in 0:W }}"
+    _, code = compiled(mapped(text, {"X": (97, 41, 63, 32), "V": (195, 41, 3, 3)}))
+    for inner in map(histogram, loops(code)):
+        assert inner["FFMA"] >= 8 * inner["LDS"] and inner["FFMA"] >= 32 * inner["ISETP"]
 
 
 def test_grouped_filters_are_loaded_as_neighbours() -> None:

@@ -83,6 +83,13 @@ def test_what_is_stored(body: str, shape: tuple[int, int]) -> None:
     assert rematerialise(whole, Options(), SM_90).assignments == whole.assignments
 
 
+def test_what_a_product_reads_again_is_stored() -> None:
+    """An exponential is needed for every column of V."""
+    text = f"def f(float(M,N) X, float(N,D) V) -> (O) {{ {SOFTMAX.split('Y(')[0]} O(m,d) +=! E(m,n) * V(n,d) O(m,d) = O(m,d) / total(m) }}"
+    whole = extract(program(text, {"X": LONG, "V": (LONG[1], 64)}), None)
+    assert rematerialise(whole, Options(), SM_90).assignments == whole.assignments
+
+
 def test_nothing_large_is_stored_between_launches() -> None:
     text = f"def f(float(M,N) X) -> (Y) {{ {SOFTMAX} }}"
     made = map_gpu(program(text, {"X": LONG}), Options(), SM_90)

@@ -11,6 +11,7 @@ import pytest
 from support.mapping import CONVOLUTION, GATHER, MATMUL, program, scop
 
 from tcjit.errors import MappingError, VerifyError
+from tcjit.mapping.machine import SM_90
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import _within_budget, build_scop
 from tcjit.step import Steps
@@ -52,6 +53,13 @@ def test_few_long_reductions_are_cut_into_fixed_chunks() -> None:
     uneven = scop(text, {"A": ((1 << 20) + 7,)})
     assert sum(s.points for s in uneven.statements if s.constraints) >= (1 << 20) + 7
     assert "r_part" not in {t.name for t in scop(text, {"A": (1 << 20,)}, Options(vector_width=1, reduction_chunks=1)).tensors}
+
+
+def test_few_long_products_are_cut_for_a_gpu_whether_under_conditions_or_not() -> None:
+    for condition in ("", "j <= i ? "):
+        value = f"{condition}Q(b,i,d) * K(b,j,d){' : 0.0' if condition else ''}"
+        given = program(f"def f(float(B,M,D) Q, float(B,M,D) K) -> (P) {{ P(b,i,j) +=! {value} }}", {"Q": (101, 64, 7424), "K": (101, 64, 7424)})
+        assert "P_part" in {t.name for t in build_scop(given, Options(), None, SM_90).tensors}
 
 
 def test_chunks_are_of_whole_rows_where_there_are_enough() -> None:

@@ -6,7 +6,7 @@ are: neither does the result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import isqrt, prod
 
@@ -20,8 +20,8 @@ from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewri
 from tcjit.mapping.machine import LINE, Device, Machine
 from tcjit.mapping.operations import CALL, operations
 from tcjit.mapping.options import Options
-from tcjit.mapping.plan_chunks import chunk_size, cut_dimension, product_chunks, product_sides
-from tcjit.mapping.reduction import identity
+from tcjit.mapping.plan_chunks import Sides, chunk_size, cut_dimension, product_chunks, product_sides
+from tcjit.mapping.reduction import guarded_term, identity
 from tcjit.mapping.storage import Bounds, Storage, fresh
 from tcjit.mapping.strides import affine_form, fits_block, stride_in
 
@@ -62,7 +62,7 @@ def chunk_reduction(
 ) -> list[Assignment]:
     """An assignment by itself, or the reductions that take its place."""
     asked = number_of_chunks(a, temporaries, before, options, target)
-    if asked > 1 and not options.reduction_chunks and isinstance(target, Device) and not a.dynamic and product_sides(a) is not None:
+    if asked > 1 and not options.reduction_chunks and isinstance(target, Device) and not a.dynamic and _sides(a, before) is not None:
         dim, lower, upper = cut_dimension(a.terms, asked)  # as the model has it
         size = chunk_size(upper - lower, asked)
         return partial_results(a, Chunks(dim, lower, upper, size, -(-(upper - lower) // size)), temporaries, before, apart=True)
@@ -93,7 +93,7 @@ def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target:
         cut = _chunks(a, asked, target, ordered)
         rows = len(ordered) > 1 and cut.dim == ordered[-1][0]
         return min(asked, max(CPU_CHUNKS, (cut.upper - cut.lower) // RUN)) if rows else asked
-    if not a.dynamic and (sides := product_sides(a)) is not None:
+    if not a.dynamic and (sides := _sides(a, before)) is not None:
         return product_chunks(a, sides, target)
     extents = {name: upper - lower for name, lower, upper in a.terms}
 
@@ -104,6 +104,11 @@ def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target:
         return 1  # blocks enough, whose threads share the terms, or a block that can keep the terms of a result
     gathers = any(affine(sub, before.values) is None for access in a.reads for sub in access.subscripts)
     return min(-(-2 * target.processors // results), terms // (GATHERED_TERMS if gathers else BLOCK_TERMS), longest)
+
+
+def _sides(a: Assignment, before: Assignments) -> Sides | None:
+    """Those of a product; where it stands under conditions, ``restrict_products`` makes one of it."""
+    return product_sides(replace(a, value=guarded_term(a.value, a.operator, before.values)[1]))
 
 
 def _middle(a: Assignment, bounds: Bounds) -> Bounds:

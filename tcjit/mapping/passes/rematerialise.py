@@ -73,7 +73,7 @@ def _pays(before: Assignments, a: Assignment, readers: Iterable[Assignment], dev
         return sum(storages[t].elements * DTYPES[storages[t].dtype].bytes for t in tensors)
 
     saved = size(a.inputs) + len(listed) * size([a.tensor]) - sum(size(a.inputs - reader.inputs) for reader in listed)
-    again = (len(listed) - 1) * operations(a.value) * a.points
+    again = operations(a.value) * (sum(reader.points for reader in listed) - a.points)
     return saved / device.costs.memory > again / (device.costs.fma_rate * device.processors)
 
 
