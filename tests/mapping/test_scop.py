@@ -58,7 +58,8 @@ def test_few_long_reductions_are_cut_into_fixed_chunks() -> None:
 def test_few_long_products_are_cut_for_a_gpu_whether_under_conditions_or_not() -> None:
     for condition in ("", "j <= i ? "):
         value = f"{condition}Q(b,i,d) * K(b,j,d){' : 0.0' if condition else ''}"
-        given = program(f"def f(float(B,M,D) Q, float(B,M,D) K) -> (P) {{ P(b,i,j) +=! {value} }}", {"Q": (101, 64, 7424), "K": (101, 64, 7424)})
+        text, shape = f"def f(float(B,M,D) Q, float(B,M,D) K) -> (P) {{ P(b,i,j) +=! {value} }}", (101, 64, 7424)
+        given = program(text, {"Q": shape, "K": shape})
         assert "P_part" in {t.name for t in build_scop(given, Options(), None, SM_90).tensors}
 
 
