@@ -1,9 +1,9 @@
 """Operators drawn at random on an NVIDIA GPU, beside eager PyTorch: ``python benchmarks/generality/on_gpu.py [--count 84] [--seed N]``.
 
 Several processes compile and check the operators first, each result against PyTorch in float64; then one times those that are right, alone:
-what is short in CUDA graphs of 20 calls, all in turns between two events after writes that empty the L2 cache. The exit status is 1 where
-a result was wrong, or an operator ended in an error. ``--dry-run`` tries all that on a CPU at its sizes. ``--family written,gradient``
-means the operators of ``written_operators``, all of them, and their gradients.
+what is short in CUDA graphs of 20 calls, all in turns between two events after writes that empty the L2 cache; tf32 is off. The exit status
+is 1 where a result was wrong, or an operator ended in an error. ``--dry-run`` tries all that on a CPU at its sizes. ``--family
+written,gradient`` means the operators of ``written_operators``, all of them, and their gradients.
 """
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ import torch
 HERE = Path(__file__).resolve().parent
 sys.path[:1] = [str(HERE.parent), str(HERE.parent / "peers"), str(HERE.parents[1])]
 
-from gpu.device import Cuda, Device, Host  # noqa: E402
+from gpu.device import Cuda, Device, Host, tf32  # noqa: E402
 
 import tcjit  # noqa: E402 - the path above comes first
 from generality.backward import NoGradients, backwards, checked_gradients  # noqa: E402
@@ -108,7 +108,7 @@ def subject(seed: int, label: str) -> Subject:
 
     def different(tensors: Sequence[torch.Tensor], result: Any) -> str:
         try:
-            with torch.device(tensors[0].device):
+            with torch.device(tensors[0].device), tf32(allowed=False):
                 return difference(op, tensors, result)
         except RuntimeError:  # PyTorch's form is not for this device
             return difference(op, [t.cpu() for t in tensors], result.cpu())
@@ -254,7 +254,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not any(record.get(name) for name in SAID[:4]) and time.monotonic() < end:
             one = subject(given.seed, record["id"])
             try:
-                with torch.set_grad_enabled(one.gradients):
+                with torch.set_grad_enabled(one.gradients), tf32(allowed=False):
                     record |= timed(one, device)
             except Exception as error:
                 record["error"] = f"timed: {type(error).__name__}: {error}"[:500]
