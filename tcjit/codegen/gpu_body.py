@@ -167,11 +167,12 @@ class GpuBodyEmitter(GpuEmitter):
             self.block(node.body)
 
     def moves_conditions(self, node: For) -> bool:
-        """Whether multiply-adds below stand under conditions on the loop's variable: of a window, whose borders are in all tiles. With one
-        copy of the body for each value most of them are decided."""
+        """Whether multiply-adds below stand under conditions on the loop's variable that are the same in all tiles, as those of a window at
+        the borders of an image are. With one copy of the body for each value most of them are decided."""
         if not any(self.sums_products(run) and self._in_arrays(run) for run in runs(node.body)):
             return False
-        moved = any(node.variable in fact.variables for guard in self._guards(node.body) for fact in facts(guard) or ())
+        conditions = [fact.variables for guard in self._guards(node.body) for fact in facts(guard) or ()]
+        moved = any(node.variable in names and not names & self.uniform for names in conditions)
         return moved and self._steps((node,)) <= UNROLLED_STEPS
 
     def unroll_factor(self, node: For) -> int:
@@ -184,11 +185,14 @@ class GpuBodyEmitter(GpuEmitter):
         arrays = [(run, access) for run in below for access in self._in_arrays(run)]
         dims = [(run, name) for run, access in arrays for sub in access.subscripts for name in names(sub)]
         moving = any(node.variable in run.index(name).variables for run, name in dims)
-        if arrays and not moving and any(True for _ in self._guards(node.body)) and any(self.sums_products(run) for run in below):
-            return 1  # a copy of the code with guards is for few tiles: a short one suffices
-        if arrays:
+        if arrays and not moving and any(True for _ in self._guards(node.body)):
+            if any(self.sums_products(run) for run in below):
+                return 1  # a copy of the code with guards is for few tiles: a short one suffices
+            factor = max(1, UNROLLED_STEPS // self._steps(node.body))
+        elif arrays:
             return 0
-        factor = max(1, UNROLLED_BYTES // self._bytes(node.body))
+        else:
+            factor = max(1, UNROLLED_BYTES // self._bytes(node.body))
         return factor if factor < (node.trips or 0) else 0
 
     def _in_arrays(self, run: Run) -> list[Access]:

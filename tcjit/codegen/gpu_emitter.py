@@ -59,6 +59,7 @@ class GpuEmitter(Emitter):
         self.grid = (1, 1, 1)
         self.fewer: list[tuple[str, Expr]] = []  # axes along which dynamic sizes say how many blocks there are
         self.unrolling = False
+        self.uniform: frozenset[str] = frozenset()  # variables of the loops around a region, with one value in all threads of a block
         self.loops = 0  # around what is being written, those of threads and blocks aside
         self.early = False  # copies may arrive later
         self.written: dict[str, None] = {}  # tensors that the kernel writes
@@ -134,8 +135,10 @@ class GpuEmitter(Emitter):
         if leaders and sizes[-1] > 1:
             self.mentioned.add(places[-1].number)
             conditions.append(f"{places[-1].text} == 0")
+        kept, self.uniform = self.uniform, frozenset(self.ranges)
         with self.when(conditions) if conditions else self.indented("{"):
             self.bind(nodes, places[:-1] if leaders else places, self.thread_body)
+        self.uniform = kept
 
     def thread_body(self, nodes: tuple[Node, ...]) -> None:
         """What one thread runs, its digits aside."""

@@ -416,16 +416,18 @@ class _Replacement(Instances):
 
     def restricted(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """A part of the terms, each with its value; those that are gone were the identity. Where the sum is in a temporary, results that
-        have all of their terms are picked from it, and others are the identity."""
+        have all of their terms are picked from it, and others are the identity; what results held before is added to that."""
         neutral = identity(old.operator, old.value.dtype)
         whole, left = self.instances(old), self.instances(new[0])
-        if len(new) not in (1, 2) or replace(new[0], value=old.value, constraints=old.constraints, tensor=old.tensor) != old:
+        same = replace(new[0], value=old.value, constraints=old.constraints, tensor=old.tensor, start=old.start)
+        if len(new) not in (1, 2) or same != old or (old.start is None and len(new) == 1):
             return "more than domain and value changed"
         if len(new) == 2 and (wrong := self.picked(old, new[0], new[1], neutral)):
             return wrong
         if (new[0].tensor != old.tensor) != (len(new) == 2):
             return "more than domain and value changed"
-        if old.start != identity(old.operator, self.before[old.tensor].dtype):
+        start = identity(old.operator, self.before[old.tensor].dtype)
+        if new[0].start != start or old.start not in (None, start):
             return "the results do not start at the identity"
         if not left.is_subset(whole) or not self.agree(old.value, new[0].value, left, old):
             return "a term has another value"
@@ -463,10 +465,13 @@ class _Replacement(Instances):
         if sums.tensor in self.before or storage.role != "temporary" or (storage.dtype, storage.shape) != (target.dtype, target.shape):
             return "the sum is in no temporary of its own"
         results = self.instances(results_of(old))
-        if pick.operator != "=" or not same_element(pick, old) or not self.instances(pick).is_equal(results):
+        operator = "=" if old.start is not None else old.operator
+        if pick.operator != operator or not same_element(pick, old) or not self.instances(pick).is_equal(results):
             return "not all results are picked"
         full = self.instances(old).subtract(self.instances(sums)).project_out(isl.dim_type.set, results.n_dim(), len(old.terms))
         element = Access(sums.tensor, old.subscripts, dtype=storage.dtype)
+        if old.start is None and self.agree(pick.value, element, results, pick):
+            return ""  # the terms that they lack are the identity
         inside = self.agree(pick.value, element, results.subtract(full), pick)
         return "" if inside and self.neutral(pick.value, neutral, full, pick) else "results are picked that lack terms, or others are not"
 

@@ -88,6 +88,16 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, tuple[int, ...]]]] = {
         "def f(float(N,K) A, float(K,M) B) -> (C) { C(i, j) +=! (j <= i) ? A(i, k) * B(k, j) : 0.0 }",
         {"A": (20, 8), "B": (8, 24)},
     ),
+    "lower, added": (
+        "restrict_products",
+        "def f(float(N,K) A, float(K,M) B, float(N,M) D) -> (C) { C(i, j) = D(i, j)  C(i, j) += (j <= i) ? A(i, k) * B(k, j) : 0.0 }",
+        {"A": (20, 8), "B": (8, 24), "D": (20, 24)},
+    ),
+    "triangle, added": (
+        "restrict_products",
+        "def f(float(N,N) A, float(N,M) B, float(N,M) D) -> (C) { C(i, j) = D(i, j)  C(i, j) += (k <= i) ? A(i, k) * B(k, j) : 0.0 }",
+        {"A": (20, 20), "B": (20, 24), "D": (20, 24)},
+    ),
     "stride of two": (
         "split_residues",
         "def f(float(C,W) X, float(C,K) V) -> (O) { O(w) +=! (x >= 0 && x < 2*W && x % 2 == 0) ? X(c, x/2) * V(c, k) : 0.0 "
@@ -271,7 +281,12 @@ FAULTS: list[tuple[str, Change, str]] = [
     ("triangle", first(constraints=()), "another value"),
     ("triangle", first(constraints=("k < i",)), "no identity is gone"),
     ("triangle", first(constraints=("k <= i + 1",)), "another value"),
-    ("triangle", first(start=Const(1.0, dtype="float32")), "more than domain and value"),
+    ("triangle", first(start=Const(1.0, dtype="float32")), "do not start at the identity"),
+    ("triangle, added", lambda parts: parts[:1], "more than domain and value"),
+    ("triangle, added", first(start=None), "do not start at the identity"),
+    ("triangle, added", first(constraints=("k < i",)), "no identity is gone"),
+    ("triangle, added", last(operator="="), "not all results are picked"),
+    ("lower, added", last(value=Const(0.0, dtype="float32")), "results are picked that lack terms"),
     ("triangle", first(value=Const(0.0, dtype="float32")), "another value"),
     ("triangle", lambda parts: [*parts, *parts], "more than domain|no temporary"),
     ("band", first(constraints=("k <= i",)), "another value"),
