@@ -59,10 +59,11 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--family", type=lambda text: text.split(","), default=list(FAMILIES), help=f"of {names}")
     parser.add_argument("--only", type=lambda text: text.split(","), help="names of written operators; all by default")
     parser.add_argument("--jobs", type=int, default=min(12, os.cpu_count() or 1), help="processes that compile (%(default)s)")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="time no operator after so long")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="check no operator after half of that, and time none after it")
     parser.add_argument("--json", type=Path, help="a file for all rows")
     parser.add_argument("--dry-run", action="store_true", help="on the CPU")
     parser.add_argument("--child", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("--until", type=float, default=float("inf"), help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 
 
@@ -143,10 +144,13 @@ def written(one: WrittenOperator, *, gradients: bool) -> Subject:
 # ---------------------------------------------------------------- in several processes: compiled and checked
 
 
-def check(seed: int, labels: Sequence[str], device: Device) -> None:
-    """A line for each operator: what is wrong with it, and what its kernels take."""
+def check(seed: int, labels: Sequence[str], device: Device, until: float) -> None:
+    """A line for each operator that begins in time: what is wrong with it, and what its kernels take."""
     for label in labels:
         record: Record = {"id": label}
+        if time.time() > until:
+            print(RESULT + json.dumps(record | {"none": "no time was left"}), flush=True)
+            continue
         try:
             one = subject(seed, label)
             record |= {"text": one.text, "arguments": [f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in one.tensors("cpu")]}
@@ -164,7 +168,8 @@ def check(seed: int, labels: Sequence[str], device: Device) -> None:
 
 def checked(given: argparse.Namespace, labels: Sequence[str]) -> list[Record]:
     """The records of all operators; of one that ended its process, that it did."""
-    common = [sys.executable, __file__, "--seed", str(given.seed), *(["--dry-run"] if given.dry_run else [])]
+    until = ["--until", str(time.time() + given.seconds / 2)]
+    common = [sys.executable, __file__, "--seed", str(given.seed), *until, *(["--dry-run"] if given.dry_run else [])]
     parts = [labels[job :: given.jobs] for job in range(min(given.jobs, len(labels)))]
     pipe = subprocess.PIPE
     running = [subprocess.Popen([*common, "--child", *part], stdout=pipe, stderr=subprocess.DEVNULL, text=True) for part in parts]
@@ -241,15 +246,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not given.dry_run and not torch.cuda.is_available():
         raise SystemExit(f"no CUDA device: torch {torch.__version__} sees none; --dry-run tries the benchmark on a CPU")
     if given.child is not None:
-        check(given.seed, given.child, Host() if given.dry_run else Cuda())
+        check(given.seed, given.child, Host() if given.dry_run else Cuda(), given.until)
         return 0
     drawn = [family for family in given.family if family not in WRITTEN]
     labels = [f"{drawn[n % len(drawn)]}/{n // len(drawn)}" for n in range(given.count if drawn else 0)]
     labels += [f"{kind}/{name}" for kind in WRITTEN if kind in given.family for name in given.only or OPERATORS]
+    end = time.monotonic() + given.seconds
     records = checked(given, labels)
     device: Device = Host() if given.dry_run else Cuda()
     print(f"seed {given.seed}, {device.facts()['device']}\n{'operator':26}{'tcjit us':>12}{'eager us':>12}{'ratio':>7}", flush=True)
-    end = time.monotonic() + given.seconds
     for record in records:
         if not any(record.get(name) for name in SAID[:4]) and time.monotonic() < end:
             one = subject(given.seed, record["id"])
