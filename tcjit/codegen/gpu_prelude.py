@@ -214,11 +214,11 @@ TC_INLINE void tc_atomic_min_$X($G $T *p, $T v) {
 }
 """
 
-# where a language has no atomic sums of floats
+# where a language has no atomic sums of floats; the first guess is what most elements start from
 ATOMIC_SUM = """
 TC_INLINE void tc_atomic_add_$X($G $T *p, $T v) {
   volatile $G $U *word = (volatile $G $U *)p;
-  $U seen = *word, before;
+  $U seen = 0, before;
   do {
     before = seen;
     seen = $SWAP(word, before, as_$R(as_$T(before) + v));
