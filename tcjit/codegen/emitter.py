@@ -196,7 +196,11 @@ class Emitter(LoopScope, ABC):
             self.write(f"const int64_t {loop.variable} = {self.printer.index(choice.condition.right)};")
             inside = f"{self.index(loop.lower)} <= {loop.variable}", f"{loop.variable} <= {self.index(loop.upper)}"
             with self.when(inside), self.ranged(loop), self.valued(run, choice.then):
-                self.block(loop.body)
+                self.picked(loop.body)
+
+    def picked(self, nodes: tuple[Node, ...]) -> None:
+        """What stands in the iteration of a loop that data pick."""
+        self.block(nodes)
 
     # ------------------------------------------------------------ statements
 

@@ -15,6 +15,7 @@ from tcjit.codegen.expression import ctype
 from tcjit.codegen.gpu_emitter import Digit, GpuEmitter, digits
 from tcjit.codegen.isolate import separate
 from tcjit.codegen.loops import Condition, For, If, MarkNode, Node, Run, children, marks_below, runs, substitute
+from tcjit.codegen.loops import walk as all_below
 from tcjit.codegen.unroll import constant_trips, full_trips
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Expr
@@ -84,6 +85,12 @@ class GpuBodyEmitter(GpuEmitter):
                 self.scatter(node)
             else:
                 raise MappingError("isl's loops take a scatter apart")
+
+    def picked(self, nodes: tuple[Node, ...]) -> None:
+        if any(isinstance(node, For) for node in all_below(nodes)) and Scatter() not in marks_below(nodes):
+            atomic.write_sum(self, nodes)
+        else:
+            self.block(nodes)
 
     def thread_body(self, nodes: tuple[Node, ...]) -> None:
         if self.instead is not None or not quotients.write(self, nodes):

@@ -42,6 +42,7 @@ def case(text: str, kind: str = "int64", dtype: str = "float32", faults: str = "
 
 SUMS = "def f(INT(N) I, VALUE(N,D) X, int8(V) L) -> (VALUE(V,D) O) { O(I(n), d) +=! X(n, d) }"
 COUNTS = "def f(INT(N) I, int8(V) L) -> (int32(V) O) { O(I(n)) +=! 1 }"
+ROWS = "def f(INT(N) I, VALUE(N,B) X, int8(V) L) -> (VALUE(V) O) { O(I(n)) +=! X(n, b) }"
 UPDATED = "def f(INT(N) I, VALUE(N,D) X, VALUE(V) L) -> (O) { O(v,d) = L(v) where d in 0:D O(I(n), d) += X(n,d) }"
 SCATTERS: dict[str, Case] = {
     "sums": case(SUMS),
@@ -57,6 +58,17 @@ SCATTERS: dict[str, Case] = {
     "a range in the text": case("def f(INT(N) I, VALUE(N,D) X) -> (O) { O(I(n), d) +=! X(n, d) where I(n) in 0:N - 44 }"),
     "batches": case("def f(INT(B,N) I, VALUE(B,N,D) X, int8(V) L) -> (O) { O(b, I(b,n), d) +=! X(b, n, d) where I(b,n) in 0:V }"),
     "sums of rows": case("def f(INT(N) I, VALUE(N,D) X, int8(V) L) -> (VALUE(V) O) { O(I(n)) +=! X(n, d) }"),
+    "sums of short rows": case(ROWS),
+    "sums of short rows of double": case(ROWS.replace("X(n, b)", "(X(n, b) > 0.0 ? X(n, b) : 0.0)"), dtype="float64"),
+    "greatest of short rows": case(ROWS.replace("+=!", "max=!")),
+    "least of short rows": case(ROWS.replace("+=!", "min=!"), dtype="int32"),
+    "short rows of halves and what came in": case(
+        ROWS.replace("+=!", "+="), dtype="float16", initial={"O": Fill("float16", "special", 9)}
+    ),
+    "two targets of short rows": case(
+        "def f(INT(N) I, INT(N) J, VALUE(N,B) X, int8(V) L) -> (int64(V,V,33) O) { O(I(n), J(n), d) +=! X(n, b) * d where d in 0:33 }",
+        dtype="int64",
+    ),
     "counts": case(COUNTS),
     "counts in a temporary": case(COUNTS.replace("(int32(V) O)", "(P)").replace("+=! 1 }", "+=! 1 where I(n) in 0:V P(v) = O(v) + 1 }")),
     "counts of bool": case("def f(INT(N) I, bool(N) X, int8(V) L) -> (bool(V) O) { O(I(n)) +=! X(n) }"),
@@ -98,7 +110,8 @@ FAULTS: dict[str, Case] = {
 }
 
 
-ATOMIC = {"processors": 3}  # a GPU of its own
+ATOMIC = {"processors": 3}  # a GPU of its own, and options: kernels of none of the other tests
+OWN = tcjit.Options(shared=False)
 # operators, and results of fewer than 32 bits, of which there are no atomic updates
 WITHOUT = {"products", "sums of int8", "minima", "maxima of int16", "greater than before", "a target for each result"}
 pytestmark = pytest.mark.usefixtures("threads_share_small_loops")
@@ -136,11 +149,11 @@ def atomic(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
 @pytest.mark.parametrize("name", [*SCATTERS, *(f"wrong {name}" for name in FAULTS)])
 def test_cuda_with_atomic_updates_on_the_host(name: str, atomic: None) -> None:
-    given = replace(SCATTERS.get(name) or FAULTS[name.removeprefix("wrong ")], device=ATOMIC)
+    given = replace(SCATTERS.get(name) or FAULTS[name.removeprefix("wrong ")], device=ATOMIC, options=OWN)
     assert_right(given, TARGET)
     if not given.faults and not given.initial:
         with changed_device(ATOMIC):
-            source = function(given.text, "f", TARGET, None).compile(*tensors(given)).source
+            source = function(given.text, "f", TARGET, OWN).compile(*tensors(given)).source
         assert ("tc_atomic_" in source) == (name not in WITHOUT)
 
 
@@ -159,7 +172,8 @@ def test_opencl_with_atomic_updates(name: str, atomic: None) -> None:
     from support.rings.opencl import require
 
     require("pocl")
-    assert_right(replace(SCATTERS.get(name) or FAULTS[name.removeprefix("wrong ")], device=ATOMIC), "opencl")
+    given = SCATTERS.get(name) or FAULTS[name.removeprefix("wrong ")]
+    assert_right(replace(given, device=ATOMIC, options=OWN), "opencl")
 
 
 @pytest.mark.opencl
@@ -197,7 +211,7 @@ def test_extrema_of_nan_and_zeros_of_both_signs(gpu: str, dtype: str) -> None:
     x = torch.tensor([value for row in rows for value in row]).to(torch.float64 if dtype == "double" else torch.float32)
     for operator in ("max", "min"):
         text = f"def f(int64(N) I, {dtype}(N) X) -> (O) {{ O(I(n)) {operator}=! X(n) where I(n) in 0:8 }}"
-        f = tcjit.define(text, target=gpu).f
+        f = tcjit.define(text, target=gpu, options=OWN).f
         assert "tc_atomic_" in f.compile(index, x).source
         expected = tcjit.define(text, target="reference").f(index, x)
         torch.testing.assert_close(f(index, x), expected, rtol=0, atol=0, equal_nan=True)
@@ -208,7 +222,7 @@ def test_extrema_of_nan_and_zeros_of_both_signs(gpu: str, dtype: str) -> None:
 def test_few_terms_and_many_on_a_gpu(gpu: str, n: int) -> None:
     """Those of a tensor that lies transposed, too; what data leave out counts for no result."""
     text = "def f(int32(N) I, float(N,D) X) -> (O) { O(v, d) +=! (I(n) == v) ? X(n, d) : 0.0 where v in 0:5 }"
-    f = tcjit.define(text, target=gpu).f
+    f = tcjit.define(text, target=gpu, options=OWN).f
     index, x = torch.randint(-1, 6, (n,), dtype=torch.int32), torch.randint(-9, 9, (n, 3)).float()
     expected = torch.zeros(7, 3).index_add(0, index.long() + 1, x)[1:6]
     for given in (x, x.t().contiguous().t()):
@@ -217,14 +231,15 @@ def test_few_terms_and_many_on_a_gpu(gpu: str, n: int) -> None:
 
 @pytest.mark.parametrize("gpu", GPUS, indirect=True)
 def test_chunks_of_few_results_on_a_gpu(gpu: str) -> None:
-    f = tcjit.define("def f(int64(N) I) -> (int32(2) O) { O(I(n)) +=! 1 where I(n) in 0:2 }", target=gpu).f
+    f = tcjit.define("def f(int64(N) I) -> (int32(2) O) { O(I(n)) +=! 1 where I(n) in 0:2 }", target=gpu, options=OWN).f
     index = torch.randint(0, 2, (20003,))
     assert "O_part" in f.compile(index).source and f(index).equal(torch.bincount(index).int())
 
 
 @pytest.mark.parametrize("gpu", GPUS, indirect=True)
 def test_the_gradient_of_a_gather_on_a_gpu(gpu: str) -> None:
-    f = tcjit.define("def f(float(V,D) T, int64(B,L) I, float(B,L) W) -> (Y) { Y(b,d) +=! W(b,l) * T(I(b,l), d) }", target=gpu).f
+    text = "def f(float(V,D) T, int64(B,L) I, float(B,L) W) -> (Y) { Y(b,d) +=! W(b,l) * T(I(b,l), d) }"
+    f = tcjit.define(text, target=gpu, options=OWN).f
     table, index = torch.randn(40, 7, requires_grad=True), torch.randint(0, 40, (9, 11))
     weight, cotangent = torch.randn(9, 11), torch.randn(9, 7)
     f(table, index, weight).backward(cotangent)
@@ -235,7 +250,7 @@ def test_the_gradient_of_a_gather_on_a_gpu(gpu: str) -> None:
 @pytest.mark.parametrize("gpu", GPUS, indirect=True)
 def test_deterministic_algorithms(gpu: str) -> None:
     """A prepared call is of either kind, and each has its kernel."""
-    f = tcjit.define(SUMS.replace("INT", "int64").replace("VALUE", "float"), target=gpu).f
+    f = tcjit.define(SUMS.replace("INT", "int64").replace("VALUE", "float"), target=gpu, options=OWN).f
     arguments = tensors(SCATTERS["sums"])
     atomic = []
     for asked in (False, True, False, True):

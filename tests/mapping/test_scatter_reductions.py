@@ -13,6 +13,8 @@ import torch
 from support.mapping import AVX512, program
 
 import tcjit
+from tcjit.codegen.dialect import CUDA
+from tcjit.codegen.gpu_kernel import emit_gpu
 from tcjit.errors import VerifyError
 from tcjit.mapping import tree as trees
 from tcjit.mapping.assignment import Assignments
@@ -250,6 +252,17 @@ def test_threads_of_a_scatter_go_along_rows() -> None:
     marks = [line.split('"')[1] for line in below.splitlines() if "mark:" in line]
     assert marks == ["grid", "block 1", "threads 5x48", "atomic", "scatter"]
     assert mapped.launches[1].threads == 5 * 48
+
+
+def test_threads_sum_what_data_do_not_tell_apart() -> None:
+    """If there are threads enough, or few such terms."""
+    rows = "O(v) +=! (I(n) == v) ? X(n,d) : 0.0 where v in 0:400"
+    for n, d, inside in ((1 << 12, 4, True), (1 << 12, 40, False), (1 << 15, 40, True)):
+        mapped = map_gpu(program(text(rows), shapes(n, d)), Options(), SM_90, prove="every")
+        bands = [line.partition("-> [(")[2].partition(")]")[0] for line in trees.show(mapped.tree).splitlines() if "schedule:" in line]
+        assert (bands[-1] == "d") is inside and bands[-2 if inside else -1] == "v"
+        source = emit_gpu(mapped, CUDA, SM_90, checked=True).text
+        assert ("tc_atomic_add_f32(&O[c2], tc_sum);" in source) is inside, source
 
 
 def test_only_for_a_cpu_with_nests() -> None:

@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
+from tcjit.grammar.polynomial import names
 from tcjit.mapping.machine import Device
+from tcjit.mapping.scop import StatementForm
 
 WORTH = 0.9  # of the time without that with atomic updates may take: the model is rough
 CHUNKS = (1, 8, 32, 128)  # with partial results of their own
 SPARE = 8  # terms for each partial result that pay for chunks
+FEW = 8  # terms that a thread sums before its update, however few threads there are
+BLOCK = 256  # threads for each of the processors that are enough
+
+
+def summed_dims(s: StatementForm, processors: int) -> tuple[str, ...]:
+    """The dimensions of a scatter's terms that do not decide on the results which data pick, over which each thread sums before its
+    update, as long as there are threads for so many processors."""
+    compared = {name for data in s.picks.values() for name in names(data)}
+    rest = tuple(dim for dim in s.reduction if dim not in compared)
+    others = prod(s.extents[dim] for dim in s.dims if dim not in (*rest, *s.scatter))
+    return rest if others >= processors * BLOCK or prod(map(s.extents.__getitem__, rest)) <= FEW else ()
 
 
 @dataclass(frozen=True)
 class ScatterShape:
-    """So many ``terms``, of which data pick one of ``picked`` results, each with ``beside`` elements of so many ``bytes``."""
+    """So many ``terms``, of which data pick one of ``picked`` results, each with ``beside`` elements of so many ``bytes``; a thread sums
+    ``summed`` of them before an update."""
 
     terms: int
     picked: int
     beside: int
     bytes: int
+    summed: int = 1
 
     def gather(self, device: Device) -> float:
         """Cycles of a sum over all terms for each result."""
@@ -27,7 +43,7 @@ class ScatterShape:
 
     def scatter(self, chunks: int, device: Device) -> float:
         """Cycles of atomic updates of the results, or of those of so many chunks of terms, and of the start and the end of these."""
-        costs, updates = device.costs, self.terms * self.beside
+        costs, updates = device.costs, self.terms * self.beside / self.summed
         results = chunks * self.picked * self.beside
         time = 2 * costs.launch + max(updates / costs.atomic, updates / (results * costs.atomic_one))
         return time if chunks == 1 else time + costs.launch + 2 * results * self.bytes / costs.memory

@@ -53,12 +53,12 @@ def _region(scop: Scop, node: isl.ScheduleNode, item: StatementPlan, plan: Group
         node = band(node, unrolled)
     if unrolled or vector:
         node = insert_mark(node, Unroll())
+    if plain:
+        node = band(node, plain)
     for dim in reversed(s.scatter):
         node = insert_mark(band(node, [isl_name(dim)]), Scatter())
     if s.scatter:
         node = insert_mark(node, Atomic())
-    if plain:
-        node = band(node, plain)
     node = band(node, members, range(len(members) - item.reduce))
     node = insert_mark(node, Threads(tuple(share.levels[level][1] for _, level, share in digits)))
     for mark, stands in ((Reduce(), item.reduce), (Mma(), item.mma), (AsyncCopy(), item.async_copy)):

@@ -16,7 +16,7 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.equality import Equality, equality, reads_inside, verify_equality, where
-from tcjit.mapping.gpu.scatter_time import ScatterShape, scatter_chunks
+from tcjit.mapping.gpu.scatter_time import ScatterShape, scatter_chunks, summed_dims
 from tcjit.mapping.machine import Device, Machine
 from tcjit.mapping.passes.chunk_reductions import CPU_CHUNKS, LEAST_CHUNKS, WORTH_CHUNKS, in_chunks
 from tcjit.mapping.passes.schedule_scatter import BLOCK
@@ -36,8 +36,9 @@ def scatter_reductions(before: Assignments, target: Machine | Device, prove: boo
         if found is None or isinstance(target, Device) and not _has_atomic_updates(a, target):
             return [a]
         combine: list[Assignment] = []
-        picked = prod(map(a.extents.__getitem__, _picked_again(before, _update(before, a, found), False).scatter))
-        count = _chunks(a, found, picked, target) if isinstance(target, Machine) else _gpu_chunks(a, picked, target)
+        update = _picked_again(before, _update(before, a, found), False)
+        picked = prod(map(a.extents.__getitem__, update.scatter))
+        count = _chunks(a, found, picked, target) if isinstance(target, Machine) else _gpu_chunks(update, picked, target)
         if not count and isinstance(target, Device):
             return [a]
         if count > 1:
@@ -117,7 +118,8 @@ def _gpu_chunks(a: Assignment, picked: int, device: Device) -> int:
     """The same on a GPU; 1: none, 0: results that go over all terms."""
     terms, results = (prod(upper - lower for _, lower, upper in bounds) for bounds in (a.terms, a.results))
     longest = 1 if a.dynamic else max(upper - lower for _, lower, upper in a.terms)
-    return scatter_chunks(ScatterShape(terms, picked, results // picked, DTYPES[a.value.dtype].bytes), longest, device)
+    summed = prod(map(a.extents.__getitem__, summed_dims(a, device.processors // 2)))
+    return scatter_chunks(ScatterShape(terms, picked, results // picked, DTYPES[a.value.dtype].bytes, summed), longest, device)
 
 
 def _update(before: Assignments, a: Assignment, e: Equality) -> Assignment:
