@@ -357,8 +357,11 @@ may become one multiply-add, which rounds once. `python benchmarks/ulps.py --tar
 
 **Reductions.** The order is fixed by the program, its sizes, the layouts of its arguments, the options and the device. On a GPU the tree
 shows it (`kernel.tree`): each thread takes its own terms in turn; the parts of several threads are combined in a fixed tree, or one after
-the other; the parts of a reduction that several blocks share are combined by a later launch. Nothing is added atomically, so a kernel gives
-the same bits in every run. Another target, another device or other options may group the terms differently.
+the other; the parts of a reduction that several blocks share are combined by a later launch. Where data pick the results of terms, on a GPU
+the threads that have these may update results atomically, in any order: integers, minima and maxima are the same bits in every run, sums of
+floats are not in their last ones, and on NVIDIA's GPUs those of `float32` take denormals for zeros. As in PyTorch,
+`torch.use_deterministic_algorithms(True)` has kernels compiled that add no floats atomically. All others give the same bits in every run.
+Another target, another device or other options may group the terms differently.
 
 | built-in | arguments |{targets}
 |---|---|{rules}

@@ -151,10 +151,10 @@ _CPP_WORDS = """alignas alignof and and_eq asm bitand bitor bool catch char16_t 
 concept const_cast consteval constexpr constinit decltype delete dynamic_cast explicit export false friend import module mutable
 namespace new noexcept not not_eq nullptr operator or or_eq private protected public reinterpret_cast requires static_assert
 static_cast template this thread_local throw true try typeid typename using virtual wchar_t xor xor_eq"""
-_CUDA_WORDS = "threadIdx blockIdx blockDim gridDim warpSize dim3 atomicMax"
+_CUDA_WORDS = "threadIdx blockIdx blockDim gridDim warpSize dim3 atomicAdd atomicMax atomicMin"
 _OPENCL_WORDS = """global local constant private kernel read_only write_only read_write pipe generic uniform bool true false half quad
 complex imaginary uchar ushort uint ulong size_t ptrdiff_t intptr_t uintptr_t event_t sampler_t get_local_id get_group_id barrier
-atomic_max as_uint as_float MAXFLOAT HUGE_VAL HUGE_VALF CHAR_BIT"""
+as_uint as_float as_long as_double MAXFLOAT HUGE_VAL HUGE_VALF CHAR_BIT"""
 
 
 def _reserved(words: str, *patterns: str) -> str:

@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from tcjit.codegen.dialect import Dialect, reading_bytes
 from tcjit.codegen.expression import ExpressionPrinter
-from tcjit.codegen.loops import Condition, For, If, MarkNode, Node, Run
+from tcjit.codegen.loops import Condition, For, If, MarkNode, Node, Run, runs
 from tcjit.codegen.memory import KernelMemory, linear_subscript
 from tcjit.codegen.profile import Profile, scaled, trips
 from tcjit.codegen.scope import Gathers, LoopScope
 from tcjit.codegen.text import Text
-from tcjit.grammar.ast import Access, Binary, Def, Expr, TargetSubscript
+from tcjit.grammar.ast import Access, Binary, Def, Expr, Select, TargetSubscript
 from tcjit.grammar.check import accumulating
 from tcjit.grammar.linear import HELPERS, Linear
 from tcjit.grammar.wrapping import wrapping
@@ -186,7 +186,32 @@ class Emitter(LoopScope, ABC):
             with self.indented("else {"):
                 write(node.other)
 
+    def scatter(self, loop: For) -> None:
+        """The iteration that the outer choice of a statement's value picks, if there is such; inside it is the value's other part."""
+        run = runs(loop.body)[0]
+        choice = self.mapped.scop.statement(run.statement).value
+        assert isinstance(choice, Select) and isinstance(choice.condition, Binary)
+        self.run_now = run
+        with self.indented("{"):
+            self.write(f"const int64_t {loop.variable} = {self.printer.index(choice.condition.right)};")
+            inside = f"{self.index(loop.lower)} <= {loop.variable}", f"{loop.variable} <= {self.index(loop.upper)}"
+            with self.when(inside), self.ranged(loop), self.valued(run, choice.then):
+                self.picked(loop.body)
+
+    def picked(self, nodes: tuple[Node, ...]) -> None:
+        """What stands in the iteration of a loop that data pick."""
+        self.block(nodes)
+
     # ------------------------------------------------------------ statements
+
+    @contextmanager
+    def valued(self, run: Run, value: Expr) -> Iterator[None]:
+        """A statement has the value that it has in a branch."""
+        mapped, scop = self.mapped, self.mapped.scop
+        statements = tuple(replace(s, value=value) if s.name == run.statement else s for s in scop.statements)
+        self.mapped = replace(mapped, scop=replace(scop, statements=statements))
+        yield
+        self.mapped = mapped
 
     def statement(self, run: Run) -> None:
         self.write(self.printer.store(*self.assignment(run)), stores=True)

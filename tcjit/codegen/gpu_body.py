@@ -10,19 +10,20 @@ from dataclasses import replace
 from itertools import zip_longest
 from math import prod
 
-from tcjit.codegen import async_copy, integers, mma, quotients, reduce, vector
+from tcjit.codegen import async_copy, atomic, integers, mma, quotients, reduce, vector
 from tcjit.codegen.expression import ctype
 from tcjit.codegen.gpu_emitter import Digit, GpuEmitter, digits
 from tcjit.codegen.inequalities import facts
 from tcjit.codegen.isolate import separate
 from tcjit.codegen.loops import Condition, For, If, MarkNode, Node, Run, children, marks_below, runs, substitute
+from tcjit.codegen.loops import walk as all_below
 from tcjit.codegen.unroll import constant_trips, full_trips
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear, Ranges, limits
 from tcjit.grammar.polynomial import names, number
-from tcjit.mapping.marks import AsyncCopy, Grid, GridBlock, Mma, Reduce, Sync, Threads, Unroll, Vector, WaitGroup
+from tcjit.mapping.marks import AsyncCopy, Atomic, Grid, GridBlock, Mma, Reduce, Scatter, Sync, Threads, Unroll, Vector, WaitGroup
 
 UNROLLED_BYTES = 128  # of the values of iterations that are written out, and may be under way at once, where nothing is kept in arrays
 UNROLLED_STEPS = 768  # multiply-adds under conditions that are written out
@@ -52,6 +53,8 @@ class GpuBodyEmitter(GpuEmitter):
             self.block(node.body)
         elif isinstance(mark, Mma):
             mma.write(self, node)
+        elif isinstance(mark, Scatter):
+            self.pick(node.body)
         elif isinstance(mark, Threads):
             self.region(mark.radices, node.body)
         elif isinstance(mark, Unroll | Vector):
@@ -59,6 +62,8 @@ class GpuBodyEmitter(GpuEmitter):
             if isinstance(mark, Unroll) or not vector.write(self, node):
                 self.block(node.body)
             self.unrolling = kept
+        elif isinstance(mark, Atomic):
+            self.block(node.body)
         else:
             self.buffers(node)
 
@@ -72,6 +77,22 @@ class GpuBodyEmitter(GpuEmitter):
         if isinstance(node.mark, GridBlock) and any(self.sums_products(run) for run in _unrolled(body)):
             body = separate(body, frozenset(self.ranges), self.ranges, self.sums_products)
         self.block(body)
+
+    def pick(self, nodes: tuple[Node, ...]) -> None:
+        """The loops below ``scatter``, in the guards that isl puts around them."""
+        for node in nodes:
+            if isinstance(node, If):
+                self.branch(node, self.pick)
+            elif isinstance(node, For):
+                self.scatter(node)
+            else:
+                raise MappingError("isl's loops take a scatter apart")
+
+    def picked(self, nodes: tuple[Node, ...]) -> None:
+        if any(isinstance(node, For) for node in all_below(nodes)) and Scatter() not in marks_below(nodes):
+            atomic.write_sum(self, nodes)
+        else:
+            self.block(nodes)
 
     def thread_body(self, nodes: tuple[Node, ...]) -> None:
         if self.instead is not None or not quotients.write(self, nodes):
@@ -234,6 +255,8 @@ class GpuBodyEmitter(GpuEmitter):
     def statement(self, run: Run) -> None:
         if self.instead is not None:
             self.instead(run)
+        elif Atomic() in self.marks:
+            atomic.write(self, run)
         elif not async_copy.write(self, run):
             super().statement(run)
 

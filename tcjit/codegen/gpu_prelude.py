@@ -4,6 +4,11 @@ Templates as in ``prelude``. A helper of a name that stands there takes that one
 """
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from tcjit.codegen.dialect import FLOATS, INTEGERS, GpuDialect
+from tcjit.grammar.dtypes import DTYPES
+
 # A thread keeps the greatest number of the sites that fail in a variable of its own, so that loads need not wait for a check. At the end it
 # goes to memory: $F is the type of the flag there, $RAISE a statement, and some of the sites that fail stays in it.
 CHECKS = """
@@ -186,6 +191,41 @@ def _instances(template: str, *parts: tuple[str, str]) -> str:
 
 
 _HALVES = (("half", "f16"), ("bfloat", "bf16"))
+# the element in memory of another type of as many bits, $Q; what the update is there in the languages of GPUs
+ATOMIC = """
+TC_INLINE void tc_atomic_$N_$X($G $T *p, $T v) {
+  $A(($G $Q *)p, ($Q)v);
+}
+"""
+
+# Floats of one sign are ordered as their bits are, negative ones backwards. A NaN, which results keep, is the greatest of all bits, or the
+# least; results of the other sign than a NaN's are none, as they start from an infinity.
+ATOMIC_EXTREMA = """
+TC_INLINE void tc_atomic_max_$X($G $T *p, $T v) {
+  $I bits = v == v ? $VIEW(v) : $NAN;
+  if (bits >= 0) $MAX(($G $I *)p, bits);
+  else $MIN(($G $U *)p, ($U)bits);
+}
+
+TC_INLINE void tc_atomic_min_$X($G $T *p, $T v) {
+  $I bits = v == v ? $VIEW(v) : -1;
+  if (bits >= 0) $MIN(($G $I *)p, bits);
+  else $MAX(($G $U *)p, ($U)bits);
+}
+"""
+
+# where a language has no atomic sums of floats; the first guess is what most elements start from
+ATOMIC_SUM = """
+TC_INLINE void tc_atomic_add_$X($G $T *p, $T v) {
+  volatile $G $U *word = (volatile $G $U *)p;
+  $U seen = 0, before;
+  do {
+    before = seen;
+    seen = $SWAP(word, before, as_$R(as_$T(before) + v));
+  } while (seen != before);
+}
+"""
+
 # language -> its own texts, and how a site gets into the flag. Any that fails will do: a store of whole words needs no atomic operation,
 # which mapped host memory may not have across PCIe; OpenCL calls two stores of different values to one place a race.
 OWN = {
@@ -201,3 +241,25 @@ OWN = {
 }
 RAISE = {"cuda": "*(volatile int *)flag = site;", "opencl": "atomic_max(flag, site);"}
 
+
+def atomic_updates(dialect: GpuDialect) -> Iterator[tuple[str, dict[str, str]]]:
+    """Templates with what they are filled with."""
+    cuda = dialect.name == "cuda"
+    for dtype, (c_type, short) in INTEGERS.items():
+        bits = DTYPES[dtype].bits
+        for name in ("add", "min", "max") if bits >= 32 else ():
+            function = f"atomic{name.title()}" if cuda else f"{'atomic' if bits == 32 else 'atom'}_{name}"
+            kind = f"uint{bits}_t" if name == "add" else c_type
+            yield ATOMIC, {"N": name, "X": short, "T": c_type, "G": dialect.pointer, "A": function, "Q": kind}
+    for c_type, short, _ in FLOATS.values():
+        bits = 64 if c_type == "double" else 32
+        kinds = {"X": short, "T": c_type, "G": dialect.pointer, "I": f"int{bits}_t", "U": f"uint{bits}_t"}
+        nan = "0x7ff8000000000000" if bits == 64 else "0x7fc00000"
+        if cuda:
+            view = "__double_as_longlong" if bits == 64 else "__float_as_int"
+            yield ATOMIC, {**kinds, "N": "add", "A": "atomicAdd", "Q": c_type}
+            yield ATOMIC_EXTREMA, {**kinds, "MAX": "atomicMax", "MIN": "atomicMin", "VIEW": view, "NAN": nan}
+        else:
+            prefix, word = ("atom", "long") if bits == 64 else ("atomic", "int")
+            yield ATOMIC_SUM, {**kinds, "SWAP": f"{prefix}_cmpxchg", "R": f"u{word}"}
+            yield ATOMIC_EXTREMA, {**kinds, "MAX": f"{prefix}_max", "MIN": f"{prefix}_min", "VIEW": f"as_{word}", "NAN": nan}

@@ -309,18 +309,6 @@ class LaneEmitter(ReadEmitter):
             self.line(line)
         return replace(loop, lower=first)
 
-    def scatter(self, loop: For) -> None:
-        """The iteration that the outer choice of a statement's value picks, if there is such; inside it is the value's other part."""
-        run = runs(loop.body)[0]
-        choice = self.mapped.scop.statement(run.statement).value
-        assert isinstance(choice, Select) and isinstance(choice.condition, Binary)
-        self.run_now = run
-        with self.indented("{"):
-            self.write(f"const int64_t {loop.variable} = {self.printer.index(choice.condition.right)};")
-            inside = f"{self.index(loop.lower)} <= {loop.variable}", f"{loop.variable} <= {self.index(loop.upper)}"
-            with self.when(inside), self.ranged(loop), self.valued(run, choice.then):
-                self.block(loop.body)
-
     def reduction(self, loop: For, reduction: Reduction) -> None:
         """Every accumulator sums up an equal stretch of the loop; they are combined in a fixed tree."""
         statement = self.mapped.scop.statement(reduction.run.statement)

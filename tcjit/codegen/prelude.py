@@ -476,6 +476,7 @@ def _gpu_sources(dialect: GpuDialect) -> Iterator[str]:
     for dtype, (c_type, short) in INTEGERS.items():
         if DTYPES[dtype].bits >= 32:
             yield _filled(gpu_prelude.NONZERO, T=c_type, X=short)
+    yield from (_filled(template, **parts) for template, parts in gpu_prelude.atomic_updates(dialect))
     if dialect.shuffles:
         narrow = {short for dtype, (_, short) in INTEGERS.items() if DTYPES[dtype].bits < 32} | {"bool"}
         types = [*INTEGERS.values(), *((c_type, short) for c_type, short, _ in FLOATS.values()), (dialect.boolean, "bool")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 
 import islpy as isl
 
@@ -82,15 +81,6 @@ class ReadEmitter(Emitter):
         self.hoisted, self.stored, printer.bound, printer.quotients = dict(hoisted), dict(stored), dict(bound), dict(quotients)
         yield
         self.hoisted, self.stored, printer.bound, printer.quotients = hoisted, stored, bound, quotients
-
-    @contextmanager
-    def valued(self, run: Run, value: Expr) -> Iterator[None]:
-        """A statement has the value that it has in a branch."""
-        mapped, scop = self.mapped, self.mapped.scop
-        statements = tuple(replace(s, value=value) if s.name == run.statement else s for s in scop.statements)
-        self.mapped = replace(mapped, scop=replace(scop, statements=statements))
-        yield
-        self.mapped = mapped
 
     @contextmanager
     def invariants(self, loop: For) -> Iterator[None]:

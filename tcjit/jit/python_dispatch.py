@@ -1,7 +1,8 @@
 """Python dispatch cache for kernels that the C launcher cannot call.
 
-A call is looked up by its guards: shape, stride, dtype, device and dispatch keys of each tensor, and specialised scalars. Misses take the
-full checks; so do modes, lazy bits and ``out=``. Calls that autograd records have entries of their own.
+A call is looked up by its guards: shape, stride, dtype, device and dispatch keys of each tensor, specialised scalars, and whether torch is
+to be deterministic. Misses take the full checks; so do modes, lazy bits and ``out=``. Calls that autograd records have entries of their
+own.
 """
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ from tcjit.runtime import tensors
 
 ENTRIES = 256  # calls remembered, as in the C launcher
 _keys = torch._C._dispatch_keys
+_deterministic = torch.are_deterministic_algorithms_enabled
 _Entry = Callable[[list[torch.Tensor], dict[str, Any], tuple[Any, ...]], Any]
 
 
@@ -39,7 +41,8 @@ class PythonDispatch:
         """Remember a call that ran; False for a def whose outputs must be passed."""
         if signature.accumulates:
             return False
-        guards: list[Any] = [not key.checked, *(() if recorded is None else _how(self._params, recorded.requires, bound.scalars))]
+        how = () if recorded is None else _how(self._params, recorded.requires, bound.scalars)
+        guards: list[Any] = [not key.checked, _deterministic(), *how]
         for param in self._params:
             if param.dims:
                 guards += _guards(bound.tensors[param.name])
@@ -77,7 +80,7 @@ class PythonDispatch:
                     guards.append(scalars[param.name])
         if requires and any(not param.dims and isinstance(value, torch.Tensor) for param, value in zip(self._params, args)):
             return NotImplemented
-        entry = self._entries.get((unchecked, *(_how(self._params, requires, scalars) if requires else ()), *guards))
+        entry = self._entries.get((unchecked, _deterministic(), *(_how(self._params, requires, scalars) if requires else ()), *guards))
         return NotImplemented if entry is None else entry(inputs, scalars, args)
 
 

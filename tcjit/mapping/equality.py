@@ -120,14 +120,14 @@ def conditions_of(value: Expr, operator: str) -> tuple[list[Expr], Expr, Expr]:
         if isinstance(value, Cast) and isinstance(value.operand, Cast | Select):
             casts.append(value.dtype)
             value = value.operand
-        elif isinstance(value, Select) and _is_neutral(other := _converted(value.other, casts), operator):
+        elif isinstance(value, Select) and is_neutral(other := _converted(value.other, casts), operator):
             conditions += conjuncts(value.condition)
             value, neutral = value.then, other
         else:
             return conditions, reduce(lambda inner, dtype: Cast(inner, dtype=dtype), reversed(casts), value), neutral
 
 
-def _is_neutral(value: Expr, operator: str) -> bool:
+def is_neutral(value: Expr, operator: str) -> bool:
     return is_identity(value, operator) or leaves_any(value, operator)
 
 

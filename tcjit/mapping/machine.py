@@ -69,6 +69,9 @@ class DeviceCosts:
     memory: float = _constant(1900.0, "bytes per cycle", "read from memory or written to it by all processors", "a copy of 1 GiB")
     block: float = _constant(1500.0, "cycles", "a block's start, first loads and last stores", "blocks of one multiply-add each")
     launch: float = _constant(4000.0, "cycles", "from the end of a kernel to the work of the next", "a graph of empty kernels")
+    comparison: float = _constant(3.0, "per cycle", "pairs of a term and a result, compared", "sums of terms that data pick, as gathers")
+    atomic: float = _constant(85.0, "per cycle", "atomic updates of many elements, by all processors", "a histogram with many bins")
+    atomic_one: float = _constant(0.57, "per cycle", "atomic updates of one element, by all processors", "a histogram with one bin")
 
 
 @dataclass(frozen=True)
@@ -175,7 +178,8 @@ BUFFER_REGISTERS = 160  # 32-bit words of the buffers that one thread of a GPU k
 class Device:
     """A GPU, or what a target language promises of one. Bytes and counts are per block of threads, ``registers`` per multiprocessor.
 
-    ``capabilities``: of ``shuffle``, ``warp_barrier``, ``async_copy``, ``mma``, ``half`` and ``bfloat``.
+    ``capabilities``: of ``shuffle``, ``warp_barrier``, ``async_copy``, ``mma``, ``half`` and ``bfloat``; ``atomic32`` and ``atomic64``:
+    atomic updates of so many bits; ``atomic_float_sums``: also of sums of floats, whose last bits then depend on the order of threads.
     """
 
     name: str
@@ -192,8 +196,11 @@ class Device:
     costs: DeviceCosts = DeviceCosts()
 
 
-_NVIDIA = frozenset({"shuffle", "warp_barrier", "async_copy", "mma", "half", "bfloat"})
+_NVIDIA = frozenset({"shuffle", "warp_barrier", "async_copy", "mma", "half", "bfloat", "atomic32", "atomic64", "atomic_float_sums"})
 SM_80 = Device("sm_80", max_shared_bytes=163 << 10, processors=108, capabilities=_NVIDIA)
 SM_90 = Device("sm_90", max_shared_bytes=227 << 10, processors=132, capabilities=_NVIDIA)
 # what every OpenCL 1.2 device has; the runtime fills in the sizes of the one at hand
-OPENCL = Device("opencl", warp=1, max_threads=256, shared_bytes=32 << 10, max_shared_bytes=32 << 10, processors=8)
+OPENCL = Device(
+    "opencl", warp=1, max_threads=256, shared_bytes=32 << 10, max_shared_bytes=32 << 10, processors=8,
+    capabilities=frozenset({"atomic32", "atomic_float_sums"}),
+)  # fmt: skip

@@ -157,8 +157,12 @@ class Vector(Mark):
     """A loop over neighbours that a thread reads or writes at once."""
 
 
+class Atomic(Mark):
+    """Updates of elements that other threads may update at the same time."""
+
+
 Collective = Reduce | Mma | AsyncCopy  # stands directly above ``Threads``, at most one of them: what the threads do together
-Inner = Unroll | Vector  # may stand below ``Threads``: how a loop of one thread is printed
+Inner = Unroll | Vector | Atomic | Scatter  # may stand below ``Threads``: how what one thread does is printed
 
 
 @cache

@@ -168,6 +168,7 @@ def build_scop(
     assignments = proved(eliminate_dead_instances, assignments)
     if nests:
         assignments = step(simplify_reductions, assignments)
+    if nests or isinstance(target, Device):
         assignments = step(scatter_reductions, assignments, target, prove != "none")
     assignments = proved(split_residues, assignments) if isinstance(target, Device) else assignments
     assignments = step(pad_operands, assignments, target if isinstance(target, Machine) else None) if pack else assignments

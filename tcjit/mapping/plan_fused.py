@@ -116,8 +116,10 @@ def _chains(scop: Scop, deps: Dependences, groups: Sequence[Group]) -> list[tupl
     every = groups[0]
     for number, other in enumerate(groups[1:], 2):
         columns = tuple(shared_columns(scop, deps, every, other))
-        parts = any(scop.statement(name).fuse_outer_only for name in other.statements)  # of a result, which blocks share
-        if not columns or parts or not same_box(scop, columns):
+        # blocks share a result whose parts they have, or that data pick
+        parts = any(scop.statement(name).fuse_outer_only for name in other.statements)
+        picked = any(scop.statement(name).scatter for name in (*every.statements, *other.statements))
+        if not columns or parts or picked or not same_box(scop, columns):
             break
         every = Group(every.statements + other.statements, columns)
         found.append((number, columns))

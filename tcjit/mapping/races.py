@@ -8,7 +8,8 @@ iterations. Where no barrier stands between them for certain, they must belong t
 
 A barrier is counted only where something stands below it: for other iterations the code generator may leave it out. Those inside a
 ``Reduce`` are not counted at all. What is written below ``AsyncCopy`` may arrive late, at the latest at a ``WaitGroup``, above a
-barrier and the body of a loop: there the copies of all iterations but so many before it have arrived. That the order of the tree is
+barrier and the body of a loop: there the copies of all iterations but so many before it have arrived. Instances of one update below
+``Atomic`` may meet in an element, as long as nothing else does. That the order of the tree is
 legal, and that digits of threads stay below their radices, is proved by ``verify``; that buffers hold the right elements, by
 ``verify_privates``.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from math import prod
 
 import islpy as isl
@@ -26,7 +27,8 @@ from tcjit.errors import VerifyError
 from tcjit.grammar.affine import guarded_accesses, isl_name
 from tcjit.mapping.gpu_nest import LaunchBounds
 from tcjit.mapping.isl import decided, descendants, maps, names, union_map
-from tcjit.mapping.marks import AsyncCopy, Collective, Grid, GridBlock, Inner, Mma, Reduce, Sync, Threads, WaitGroup
+from tcjit.mapping.marks import AsyncCopy, Atomic, Collective, Grid, GridBlock, Inner, Mma, Reduce, Sync, Threads, WaitGroup
+from tcjit.mapping.reduction import ATOMIC
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer
 from tcjit.mapping.tree import KIND, kind, mark_of, show
@@ -113,14 +115,17 @@ def verify_races(scop: Scop, tree: isl.Schedule, privates: Sequence[Buffer], lau
                     _reduces(scop, region)
                 if isinstance(region.collective, Mma | AsyncCopy):
                     _target_space(scop, region, privates)
+            atomic = atomic_updates(scop, body)
+            if held := [name for name in atomic if scop.statement(name).tensor in {b.tensor for b in privates}]:
+                raise VerifyError(f"structure: atomic updates by {', '.join(held)} outside global memory")
             located = _located(scop, tree, own, privates)
             for node in descendants(body):
                 if isinstance(wait := mark_of(node), WaitGroup):
                     _arrive(scop, node, wait.number, located)
             if any(mark_of(node) == WARP_SYNC for node in descendants(body)):
                 # threads of different warps need a barrier of the block; those of one warp any barrier
-                _BarrierWalk(scop, _located(scop, tree, own, privates, warp), (BLOCK_SYNC,)).walk(body)
-            _BarrierWalk(scop, located, (BLOCK_SYNC, WARP_SYNC)).walk(body)
+                _BarrierWalk(scop, _located(scop, tree, own, privates, warp), (BLOCK_SYNC,), atomic).walk(body)
+            _BarrierWalk(scop, located, (BLOCK_SYNC, WARP_SYNC), atomic).walk(body)
 
 
 # ---------------------------------------------------------------- the form of the tree
@@ -208,6 +213,21 @@ def _reduces(scop: Scop, region: ThreadRegion) -> None:
     leading = place.intersect(first).domain()
     if not first.range().is_subset(first.intersect_domain(leading).range()):
         fail("the first thread of a run has no part")
+
+
+def atomic_updates(scop: Scop, node: isl.ScheduleNode) -> frozenset[str]:
+    """The statements all of whose instances stand below ``Atomic`` marks; each is one update, whose terms are no results of it."""
+    nothing = isl.UnionSet.read_from_str(scop.ctx, "{ }")
+    below = reduce(isl.UnionSet.union, (each.get_domain() for each in descendants(node) if mark_of(each) == Atomic()), nothing)
+    found = set[str]()
+    for s in map(scop.statement, names(below)):
+        if s.operator not in ATOMIC or not s.reduction:
+            raise VerifyError(f"structure: {s.name} below '{Atomic()}' is no update in any order")
+        if any(a.tensor == s.tensor for part in (s.value, *s.subscripts) for a, _ in guarded_accesses(part)):
+            raise VerifyError(f"structure: {s.name} below '{Atomic()}' reads what it updates")
+        if scop.instances(s).to_union_set().is_subset(below):
+            found.add(s.name)
+    return frozenset(found)
 
 
 def _target_space(scop: Scop, region: ThreadRegion, privates: Sequence[Buffer]) -> None:
@@ -314,6 +334,7 @@ class _BarrierWalk:
     scop: Scop
     accesses: Sequence[_ThreadAccess]
     barriers: Sequence[Sync]
+    atomic: frozenset[str]  # statements
 
     def walk(self, node: isl.ScheduleNode) -> _BarrierCover:
         here, mark, domain = kind(node), mark_of(node), node.get_domain()
@@ -376,6 +397,8 @@ class _BarrierWalk:
                 if first.tensor != second.tensor or not (first.writes or second.writes):
                     continue
                 if first.statement not in at_first or second.statement not in at_second:
+                    continue
+                if first.statement == second.statement in self.atomic and first.tensor == self.scop.statement(first.statement).tensor:
                     continue
                 left = at_first[first.statement].reverse().apply_range(first.relation)
                 right = at_second[second.statement].reverse().apply_range(second.relation)

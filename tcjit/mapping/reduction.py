@@ -10,6 +10,9 @@ from tcjit.grammar.affine import condition
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Scalar, Select, Statement, Unary
 from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.walk import rebuild, wide_factors
+from tcjit.mapping.machine import Device
+
+ATOMIC = ("+=", "min=", "max=")  # operators that commute, of which GPUs have atomic updates
 
 
 def needs_wide(s: Statement, dtype: str) -> bool:
@@ -35,6 +38,14 @@ def identity(operator: str, dtype: str) -> Const:
     else:
         value = kind.greatest if operator == "min=" else kind.least
     return Const(value, dtype=dtype)
+
+
+def is_atomic(operator: str, dtype: str, device: Device) -> bool:
+    """Whether a device has atomic updates of a reduction's results."""
+    kind = DTYPES[dtype]
+    if operator not in ATOMIC or kind.bits < 32 or f"atomic{kind.bits}" not in device.capabilities:
+        return False
+    return kind.kind != "float" or operator != "+=" or "atomic_float_sums" in device.capabilities
 
 
 def is_identity(value: Expr, operator: str) -> bool:

@@ -22,7 +22,7 @@ from tcjit.grammar.polynomial import names
 from tcjit.mapping.dependences import Dependences
 from tcjit.mapping.isl import decided, descendants, union_map
 from tcjit.mapping.marks import Grid, GridBlock, Mark, Parallel, Reduce, RowPass, Scatter, Simd, Threads, TileLoops, Vector
-from tcjit.mapping.races import ThreadRegion, regions, slots
+from tcjit.mapping.races import ThreadRegion, atomic_updates, regions, slots
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer
 from tcjit.mapping.tree import KIND, kind, mark_of, rewrite, show, statements_below
@@ -54,7 +54,10 @@ class _Proof:
             missing = self.scop.domain.subtract(self.tree.get_domain())
             self.fail("coverage", f"instances lost or added: {missing}")
         self.bounds()
-        self.walk(self.tree.get_root(), deps.strict, deps.reduction)
+        # the terms of an atomic update may run anywhere, at once or not
+        atomic = [self.scop.instances(self.scop.statement(name)) for name in atomic_updates(self.scop, self.tree.get_root())]
+        reduction = reduce(isl.UnionMap.subtract_domain, (each.to_union_set() for each in atomic), deps.reduction)
+        self.walk(self.tree.get_root(), deps.strict, reduction)
 
     def fail(self, promise: str, why: str) -> None:
         raise VerifyError(f"{promise}: {why}\nin the tree\n{show(self.tree)}", hint="report this: the program is fine, the mapping is not")
@@ -128,7 +131,7 @@ class _Proof:
         primed = [f"{name}_" for name in s.isl_dims]
         equal = " and ".join(f"{name} = {name}_" for name in map(isl_name, names(s.picks[s.scatter[number]]))) or "0 = 0"
         alike = union_map(self.scop.ctx, [f"{s.tuple_text} -> {s.name}[{', '.join(primed)}] : {equal}"], self.scop.parameters)
-        before = node.get_prefix_schedule_union_map()
+        before = node.get_prefix_schedule_union_map().intersect_domain(node.get_domain())
         if not before.apply_range(before.reverse()).is_subset(alike):
             self.fail("scatter", "a loop inside changes what picks an iteration")
 

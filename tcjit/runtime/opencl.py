@@ -93,7 +93,9 @@ def choose(asked: str | None = None) -> OpenCLDevice:
 def describe() -> Device:
     """The mapping's description of the device in use."""
     device = _opened().chosen.device
-    half = frozenset({"half"}) if "cl_khr_fp16" in device.extensions.split() else frozenset()
+    extensions = device.extensions.split()
+    found = {"half"} if "cl_khr_fp16" in extensions else set()
+    found |= {"atomic64"} if {"cl_khr_int64_base_atomics", "cl_khr_int64_extended_atomics"} <= set(extensions) else set()
     local = int(device.local_mem_size)
     return replace(
         OPENCL,
@@ -101,7 +103,7 @@ def describe() -> Device:
         shared_bytes=local,
         max_shared_bytes=local,
         processors=int(device.max_compute_units),
-        capabilities=half,
+        capabilities=OPENCL.capabilities | found,
     )
 
 

@@ -156,11 +156,12 @@ HELPER = re.compile(r"^(?:TC_INLINE|static [\w ]*inline(?:__)?) (\w+) (tc_\w+)\(
 
 
 def argument(parameter: str, number: int) -> str:
-    """A value out of memory for a parameter; what is behind a pointer is shared memory."""
+    """A value out of memory for a parameter; what is behind a pointer is shared memory, or the results."""
     kind, _, name = parameter.replace("*", "* ").rpartition(" ")
     if name == "failed":
         return "&tc_failed"
-    return "tc_flag" if name == "flag" else f"({kind})values" if "*" in kind else f"({kind})A0[{number}]"
+    array = "R0" if kind.startswith("__global") else "values"
+    return "tc_flag" if name == "flag" else f"({kind}){array}" if "*" in kind else f"({kind})A0[{number}]"
 
 
 def callers(dialect: GpuDialect) -> str:

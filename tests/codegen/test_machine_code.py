@@ -168,6 +168,25 @@ def test_a_failed_check_is_a_plain_store() -> None:
     assert count(code, "STG", "STRONG", "SYS") + count(code, "ST", "STRONG", "SYS") == 1
 
 
+@pytest.mark.parametrize(
+    ("dtype", "operator", "instruction"),
+    [
+        ("int32", "+=", ("REDG", "ADD")),
+        ("int64", "+=", ("REDG", "ADD", "64")),
+        ("float", "+=", ("REDG", "ADD", "F32")),
+        ("double", "+=", ("REDG", "ADD", "F64")),
+        ("float", "max=", ("REDG", "MAX", "S32")),
+        ("double", "min=", ("REDG", "MAX", "64")),
+        ("uint32", "min=", ("REDG", "MIN")),
+    ],
+)
+def test_updates_that_data_pick_are_one_instruction(dtype: str, operator: str, instruction: tuple[str, ...]) -> None:
+    """Which gives back nothing that a thread would wait for."""
+    text = f"def f(int64(N) I, {dtype}(N,D) X) -> (O) {{ O(I(n), d) {operator}! X(n, d) where I(n) in 0:500 }}"
+    _, code = compiled(mapped(text, {"I": (3000,), "X": (3000, 48)}))
+    assert count(code, *instruction) and not {"ATOM", "ATOMG", "BAR"} & set(histogram(code))
+
+
 def test_loads_of_gathers_do_not_wait_for_checks() -> None:
     """A thread keeps what failed in a register: rows are loaded one after the other, without a branch between."""
     _, code = compiled(mapped(GATHER, {"T": (100000, 128), "I": (8192, 50)}))

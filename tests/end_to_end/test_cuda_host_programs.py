@@ -271,3 +271,13 @@ def test_levels_of_a_tree_are_missed() -> None:
         text = kernel.source[: match.start(2)] + str(int(match[2]) * 2 % 32 or 1) + kernel.source[match.end(2) :]
         assert run(kernel, tensors, text)[0] != want
     assert run(kernel, tensors, kernel.source)[0] == want
+
+
+def test_updates_that_are_not_atomic_are_races() -> None:
+    text = "def f(float(N) X, float(N,D) Y) -> (O) { O(int32(X(n)) + 4, d) +=! Y(n, d) where int32(X(n)) + 4 in 0:500 }"
+    kernel, tensors = made(text, (3000,), (3000, 8))
+    assert run(kernel, tensors, kernel.source)[0].sum() == tensors[1].sum()
+    update = re.search(r"tc_atomic_add_f32\(&(O\[.*?\]), (.*)\);$", kernel.source, re.MULTILINE)
+    assert update
+    with pytest.raises(HostError, match="race: "):
+        run(kernel, tensors, kernel.source.replace(update[0], f"{update[1]} = {update[1]} + {update[2]};"))

@@ -1,16 +1,19 @@
 """Programs whose left side reads tensors, against the reference: sums, counts and extremes of what data pick, at their edges.
 
-Modules: grammar.targets mapping.extract mapping.passes.scatter_reductions mapping.passes.schedule_scatter
+Modules: grammar.targets mapping.extract mapping.passes.scatter_reductions mapping.passes.schedule_scatter codegen.atomic
 """
 
 from __future__ import annotations
 
+import math
 import weakref
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 import torch
 from support.cases import Case, Fill
+from support.fuzz.kernels import changed_device
 from support.rings.cuda_host import COMPILER
 from support.rings.cuda_target import TARGET
 from support.run import assert_right, tensor
@@ -18,6 +21,8 @@ from support.run import assert_right, tensor
 import tcjit
 from tcjit.errors import GatherError, ShapeError
 from tcjit.grammar.parse import parse
+from tcjit.jit.call import function
+from tcjit.mapping.gpu import scatter_time
 
 SIZES = {"N": 50, "D": 33, "V": 6, "B": 3, "M": 7}
 
@@ -37,6 +42,7 @@ def case(text: str, kind: str = "int64", dtype: str = "float32", faults: str = "
 
 SUMS = "def f(INT(N) I, VALUE(N,D) X, int8(V) L) -> (VALUE(V,D) O) { O(I(n), d) +=! X(n, d) }"
 COUNTS = "def f(INT(N) I, int8(V) L) -> (int32(V) O) { O(I(n)) +=! 1 }"
+ROWS = "def f(INT(N) I, VALUE(N,B) X, int8(V) L) -> (VALUE(V) O) { O(I(n)) +=! X(n, b) }"
 UPDATED = "def f(INT(N) I, VALUE(N,D) X, VALUE(V) L) -> (O) { O(v,d) = L(v) where d in 0:D O(I(n), d) += X(n,d) }"
 SCATTERS: dict[str, Case] = {
     "sums": case(SUMS),
@@ -52,6 +58,17 @@ SCATTERS: dict[str, Case] = {
     "a range in the text": case("def f(INT(N) I, VALUE(N,D) X) -> (O) { O(I(n), d) +=! X(n, d) where I(n) in 0:N - 44 }"),
     "batches": case("def f(INT(B,N) I, VALUE(B,N,D) X, int8(V) L) -> (O) { O(b, I(b,n), d) +=! X(b, n, d) where I(b,n) in 0:V }"),
     "sums of rows": case("def f(INT(N) I, VALUE(N,D) X, int8(V) L) -> (VALUE(V) O) { O(I(n)) +=! X(n, d) }"),
+    "sums of short rows": case(ROWS),
+    "sums of short rows of double": case(ROWS.replace("X(n, b)", "(X(n, b) > 0.0 ? X(n, b) : 0.0)"), dtype="float64"),
+    "greatest of short rows": case(ROWS.replace("+=!", "max=!")),
+    "least of short rows": case(ROWS.replace("+=!", "min=!"), dtype="int32"),
+    "short rows of halves and what came in": case(
+        ROWS.replace("+=!", "+="), dtype="float16", initial={"O": Fill("float16", "special", 9)}
+    ),
+    "two targets of short rows": case(
+        "def f(INT(N) I, INT(N) J, VALUE(N,B) X, int8(V) L) -> (int64(V,V,33) O) { O(I(n), J(n), d) +=! X(n, b) * d where d in 0:33 }",
+        dtype="int64",
+    ),
     "counts": case(COUNTS),
     "counts in a temporary": case(COUNTS.replace("(int32(V) O)", "(P)").replace("+=! 1 }", "+=! 1 where I(n) in 0:V P(v) = O(v) + 1 }")),
     "counts of bool": case("def f(INT(N) I, bool(N) X, int8(V) L) -> (bool(V) O) { O(I(n)) +=! X(n) }"),
@@ -93,6 +110,10 @@ FAULTS: dict[str, Case] = {
 }
 
 
+ATOMIC = {"processors": 3}  # a GPU of its own, and options: kernels of none of the other tests
+OWN = tcjit.Options(shared=False)
+# operators, and results of fewer than 32 bits, of which there are no atomic updates
+WITHOUT = {"products", "sums of int8", "minima", "maxima of int16", "greater than before", "a target for each result"}
 pytestmark = pytest.mark.usefixtures("threads_share_small_loops")
 
 
@@ -119,6 +140,23 @@ def test_cuda_on_the_host(given: Case) -> None:
     assert_right(given, TARGET)
 
 
+@pytest.fixture
+def atomic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Atomic updates wherever a GPU has them, of however few terms."""
+    monkeypatch.setattr(scatter_time, "WORTH", math.inf)
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("name", [*SCATTERS, *(f"wrong {name}" for name in FAULTS)])
+def test_cuda_with_atomic_updates_on_the_host(name: str, atomic: None) -> None:
+    given = replace(SCATTERS.get(name) or FAULTS[name.removeprefix("wrong ")], device=ATOMIC, options=OWN)
+    assert_right(given, TARGET)
+    if not given.faults and not given.initial:
+        with changed_device(ATOMIC):
+            source = function(given.text, "f", TARGET, OWN).compile(*tensors(given)).source
+        assert ("tc_atomic_" in source) == (name not in WITHOUT)
+
+
 @pytest.mark.opencl
 @pytest.mark.parametrize("name", SCATTERS)
 def test_opencl(name: str) -> None:
@@ -129,12 +167,101 @@ def test_opencl(name: str) -> None:
 
 
 @pytest.mark.opencl
+@pytest.mark.parametrize("name", [*SCATTERS, *(f"wrong {name}" for name in FAULTS)])
+def test_opencl_with_atomic_updates(name: str, atomic: None) -> None:
+    from support.rings.opencl import require
+
+    require("pocl")
+    given = SCATTERS.get(name) or FAULTS[name.removeprefix("wrong ")]
+    assert_right(replace(given, device=ATOMIC, options=OWN), "opencl")
+
+
+@pytest.mark.opencl
 def test_opencl_raises() -> None:
     from support.rings.opencl import require
 
     require("pocl")
     for given in FAULTS.values():
         assert_right(given, "opencl")
+
+
+GPUS = [
+    pytest.param(TARGET, marks=pytest.mark.skipif(COMPILER is None, reason="needs g++")),
+    pytest.param("opencl", marks=pytest.mark.opencl),
+]
+
+
+@pytest.fixture
+def gpu(request: pytest.FixtureRequest, atomic: None) -> Iterator[str]:
+    """A target whose kernels update atomically what they can."""
+    if request.param == "opencl":
+        from support.rings.opencl import require
+
+        require("pocl")
+    with changed_device(ATOMIC):
+        yield request.param
+
+
+@pytest.mark.parametrize("gpu", GPUS, indirect=True)
+@pytest.mark.parametrize("dtype", ["float", "double"])
+def test_extrema_of_nan_and_zeros_of_both_signs(gpu: str, dtype: str) -> None:
+    nan, inf = math.nan, math.inf
+    rows = [[0.0, -0.0], [-1.0, nan, 1.0], [1.0, -nan], [inf, -inf], [], [-inf], [-2.0, -3.0, 4.0], [-nan, nan, -inf]]
+    index = torch.tensor([number for number, row in enumerate(rows) for _ in row])
+    x = torch.tensor([value for row in rows for value in row]).to(torch.float64 if dtype == "double" else torch.float32)
+    for operator in ("max", "min"):
+        text = f"def f(int64(N) I, {dtype}(N) X) -> (O) {{ O(I(n)) {operator}=! X(n) where I(n) in 0:8 }}"
+        f = tcjit.define(text, target=gpu, options=OWN).f
+        assert "tc_atomic_" in f.compile(index, x).source
+        expected = tcjit.define(text, target="reference").f(index, x)
+        torch.testing.assert_close(f(index, x), expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("gpu", GPUS, indirect=True)
+@pytest.mark.parametrize("n", [0, 1, 700])
+def test_few_terms_and_many_on_a_gpu(gpu: str, n: int) -> None:
+    """Those of a tensor that lies transposed, too; what data leave out counts for no result."""
+    text = "def f(int32(N) I, float(N,D) X) -> (O) { O(v, d) +=! (I(n) == v) ? X(n, d) : 0.0 where v in 0:5 }"
+    f = tcjit.define(text, target=gpu, options=OWN).f
+    index, x = torch.randint(-1, 6, (n,), dtype=torch.int32), torch.randint(-9, 9, (n, 3)).float()
+    expected = torch.zeros(7, 3).index_add(0, index.long() + 1, x)[1:6]
+    for given in (x, x.t().contiguous().t()):
+        assert f(index, given).equal(expected)
+
+
+@pytest.mark.parametrize("gpu", GPUS, indirect=True)
+def test_chunks_of_few_results_on_a_gpu(gpu: str) -> None:
+    f = tcjit.define("def f(int64(N) I) -> (int32(2) O) { O(I(n)) +=! 1 where I(n) in 0:2 }", target=gpu, options=OWN).f
+    index = torch.randint(0, 2, (20003,))
+    assert "O_part" in f.compile(index).source and f(index).equal(torch.bincount(index).int())
+
+
+@pytest.mark.parametrize("gpu", GPUS, indirect=True)
+def test_the_gradient_of_a_gather_on_a_gpu(gpu: str) -> None:
+    text = "def f(float(V,D) T, int64(B,L) I, float(B,L) W) -> (Y) { Y(b,d) +=! W(b,l) * T(I(b,l), d) }"
+    f = tcjit.define(text, target=gpu, options=OWN).f
+    table, index = torch.randn(40, 7, requires_grad=True), torch.randint(0, 40, (9, 11))
+    weight, cotangent = torch.randn(9, 11), torch.randn(9, 7)
+    f(table, index, weight).backward(cotangent)
+    terms = (weight[:, :, None] * cotangent[:, None]).reshape(-1, 7)
+    torch.testing.assert_close(table.grad, torch.zeros(40, 7).index_add(0, index.flatten(), terms))
+
+
+@pytest.mark.parametrize("gpu", GPUS, indirect=True)
+def test_deterministic_algorithms(gpu: str) -> None:
+    """A prepared call is of either kind, and each has its kernel."""
+    f = tcjit.define(SUMS.replace("INT", "int64").replace("VALUE", "float"), target=gpu, options=OWN).f
+    arguments = tensors(SCATTERS["sums"])
+    atomic = []
+    for asked in (False, True, False, True):
+        torch.use_deterministic_algorithms(asked)
+        try:
+            f(*arguments)
+            f(*arguments)
+            atomic.append("tc_atomic_" in f.compile(*arguments).source)
+        finally:
+            torch.use_deterministic_algorithms(False)
+    assert atomic == [True, False, True, False]
 
 
 def tensors(given: Case) -> list[torch.Tensor]:
@@ -184,6 +311,11 @@ def test_what_no_term_goes_to_keeps_its_sign() -> None:
     for options in (None, tcjit.Options(vector_width=1)):
         found = tcjit.define(text, options=options).f(*given)
         assert found[0] == 3 and found[1:].signbit().all()
+
+
+@pytest.mark.parametrize("gpu", GPUS, indirect=True)
+def test_sizes_that_only_the_call_knows_on_a_gpu(gpu: str) -> None:
+    test_sizes_that_only_the_call_knows(gpu)
 
 
 @pytest.mark.parametrize("target", ["cpu"])

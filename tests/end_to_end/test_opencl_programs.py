@@ -83,3 +83,16 @@ def test_oclgrind_misses_a_removed_barrier(number: int) -> None:
     require("oclgrind")
     _, found = inspect(MATMUL, Edit(BARRIER, number=number))
     assert any("data race at local memory" in finding.what and finding.kernel == "tc_mm" for finding in found), found
+
+
+def test_oclgrind_has_nothing_to_say_of_atomic_updates() -> None:
+    """Nor of sums of floats, which take several instructions; but of updates that are not atomic."""
+    require("oclgrind")
+    text = "def f(int64(N) I, {0}(N) X, {0}(V) Like) -> ({0}(V) O) {{ O(I(n)) +=! X(n) }}"
+    for dtype in ("float", "int32"):
+        kind = "float32" if dtype == "float" else dtype
+        fills = {"I": Fill("int64", "small", 1, 0, 9), "X": Fill(kind, "small", 2, -3, 3), "Like": Fill(kind, "small", 3, 0, 1)}
+        case = Case(text.format(dtype), {"I": (200,), "X": (200,), "Like": (300,)}, fills, exact=True, device={"processors": 1})
+        assert_clean(case)
+    _, found = inspect(case, Edit("  atomic_add((__global uint32_t *)p, (uint32_t)v);", "  *p = *p + v;"))
+    assert any("data race at global memory" in finding.what for finding in found), found

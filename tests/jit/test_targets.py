@@ -239,6 +239,23 @@ def test_what_is_known_of_architectures() -> None:
     assert described("sm_103").name == "sm_103" and described("sm_103").resident_threads == 2048
 
 
+def test_deterministic_kernels_are_others() -> None:
+    """Of sums of floats that data pick; those of integers are the same in any order."""
+    index, values = torch.empty(3000, dtype=torch.int64, device="meta"), torch.empty(3000, 12, device="meta")
+    for kind, always in (("float", False), ("int32", True)):
+        text = f"def f(int64(N) I, {kind}(N,D) X) -> (O) {{ O(I(n), d) +=! X(n, d) where I(n) in 0:500 }}"
+        f = tcjit.define(text, target="cuda:sm_90").f
+        for asked in (False, True, False):
+            torch.use_deterministic_algorithms(asked)
+            try:
+                kernel = f.compile(index, values.to(getattr(torch, kind)))
+            finally:
+                torch.use_deterministic_algorithms(False)
+            assert ("atomicAdd" in kernel.source) == (always or not asked)
+    identities = {on_cuda.Architecture("sm_90", asked).identity() for asked in (False, True)}
+    assert len(identities) == 2
+
+
 def test_grids_are_those_of_the_record_but_for_dynamic_sizes() -> None:
     fixed = ((4, 1, 1), (2, 3, 1))
     assert gpu.LaunchSizes(2, Workspace(0), fixed, ()).grids([5, 6]) == []

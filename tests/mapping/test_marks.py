@@ -69,4 +69,4 @@ def _begins_a_mark(text: str) -> bool:
 
 
 # also a scope of barriers, a number of an option, capabilities of a device, a kind of statement
-AMBIGUOUS = {"block", "threads", "async_copy", "mma", "scan", "scatter"}
+AMBIGUOUS = {"block", "threads", "async_copy", "atomic", "mma", "scan", "scatter"}

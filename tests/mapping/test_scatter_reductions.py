@@ -1,6 +1,6 @@
-"""Which reductions become scatters, their chunks, and the trees that run them in order.
+"""Which reductions become scatters, their chunks, and the trees that run them in order, or as atomic updates.
 
-Modules: mapping.passes.scatter_reductions mapping.passes.schedule_scatter
+Modules: mapping.passes.scatter_reductions mapping.passes.schedule_scatter mapping.gpu.scatter_time
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ import torch
 from support.mapping import AVX512, program
 
 import tcjit
+from tcjit.codegen.dialect import CUDA
+from tcjit.codegen.gpu_kernel import emit_gpu
 from tcjit.errors import VerifyError
 from tcjit.mapping import tree as trees
 from tcjit.mapping.assignment import Assignments
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.extract import extract
-from tcjit.mapping.machine import SM_90
+from tcjit.mapping.machine import SM_90, Device
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.scatter_reductions import scatter_reductions
 from tcjit.mapping.passes.schedule_scatter import schedule_scatter
 from tcjit.mapping.passes.widen import widen
-from tcjit.mapping.pipeline import build_scop, map_program
+from tcjit.mapping.pipeline import build_scop, map_gpu, map_program
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.verify import verify
 
@@ -191,12 +193,83 @@ def test_wrong_trees_are_refused() -> None:
             verify(scop, deps, trees.read(scop.ctx, text))
 
 
+GPU = replace(SM_90, processors=1)
+
+
+def gpu_shown(given: Assignments, device: Device = GPU) -> list[str]:
+    return [a.show() for a in scatter_reductions(given, device, True).assignments]
+
+
+def test_atomic_updates_on_a_gpu() -> None:
+    assert gpu_shown(before(SUMS)) == shown(before(SUMS))
+    assert gpu_shown(before(SUMS), SM_90) == [a.show() for a in before(SUMS).assignments]  # few pairs for so many processors
+    assert len(gpu_shown(before(SUMS, n=1 << 14), SM_90)) == 2
+    for kind in ("int32", "int64", "uint32", "double"):
+        assert len(gpu_shown(before(SUMS.replace("0.0", "0"), kind=kind))) == 2, kind
+    assert len(gpu_shown(before(SUMS.replace("0.0", "0"), kind="int8"))) == 1  # of 8 bits
+    assert gpu_shown(before(SUMS, kind="bfloat16"))[1].startswith("O_wide(v, d) += v == I(n)")
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "without", "atomic"),
+    [
+        (SUMS, "float", "atomic_float_sums", False),
+        (COUNTS, "float", "atomic_float_sums", True),
+        (SUMS.replace("+=", "max=").replace("0.0", "-infinity()"), "float", "atomic_float_sums", True),
+        (SUMS, "double", "atomic64", False),
+        (SUMS, "float", "atomic64", True),
+        (SUMS, "float", "atomic32", False),
+        (SUMS.replace("+=", "*=").replace("0.0", "1.0"), "float", "", False),
+    ],
+)
+def test_what_a_gpu_updates_atomically(body: str, kind: str, without: str, atomic: bool) -> None:
+    device = replace(GPU, capabilities=GPU.capabilities - {without})
+    assert (len(gpu_shown(before(body, n=1000, kind=kind), device)) == 2) is atomic
+
+
+def test_extrema_of_what_may_be_a_nan_are_no_atomic_updates() -> None:
+    """Which has bits of either sign."""
+    value, greatest = "O(v,d) = 1.0 where v in 0:40, d in 0:D ", SUMS.replace("+=!", "max=").replace("0.0", "-infinity()")
+    assert gpu_shown(before(value + greatest)) == [a.show() for a in before(value + greatest).assignments]
+    assert "scatter" not in str(gpu_shown(before(value + greatest))) and len(gpu_shown(before(value + SUMS.replace("+=!", "+=")))) == 3
+
+
+def test_chunks_of_few_results_on_a_gpu() -> None:
+    """Updates of one element come one after the other: partial results of chunks, neighbours in the grid, have some each."""
+    few = COUNTS.replace("64", "4")
+    found = gpu_shown(before(few, n=1 << 18))
+    assert found[0] == "O_part(chunk, v) = 0 where chunk in 0:128, v in 0:4" and len(found) == 4
+    assert len(gpu_shown(before(COUNTS.replace("64", "4000"), n=1 << 18), SM_90)) == 2
+    mapped = map_gpu(program(text(few), shapes(1 << 18)), Options(), GPU, prove="every")
+    update = trees.show(mapped.tree).partition('mark: "launch 1"')[2]
+    assert "[{ S1[chunk, v, n] -> [(floor((n)/256))] }, { S1[chunk, v, n] -> [(chunk)] }]" in update
+
+
+def test_threads_of_a_scatter_go_along_rows() -> None:
+    mapped = map_gpu(program(text(SUMS), shapes(1 << 14, 48)), Options(), SM_90, prove="every")
+    assert mapped.reductions == ("O: scatter along v",)
+    below = trees.show(mapped.tree).partition('mark: "launch 1"')[2]
+    marks = [line.split('"')[1] for line in below.splitlines() if "mark:" in line]
+    assert marks == ["grid", "block 1", "threads 5x48", "atomic", "scatter"]
+    assert mapped.launches[1].threads == 5 * 48
+
+
+def test_threads_sum_what_data_do_not_tell_apart() -> None:
+    """If there are threads enough, or few such terms."""
+    rows = "O(v) +=! (I(n) == v) ? X(n,d) : 0.0 where v in 0:400"
+    for n, d, inside in ((1 << 12, 4, True), (1 << 12, 40, False), (1 << 15, 40, True)):
+        mapped = map_gpu(program(text(rows), shapes(n, d)), Options(), SM_90, prove="every")
+        bands = [line.partition("-> [(")[2].partition(")]")[0] for line in trees.show(mapped.tree).splitlines() if "schedule:" in line]
+        assert (bands[-1] == "d") is inside and bands[-2 if inside else -1] == "v"
+        source = emit_gpu(mapped, CUDA, SM_90, checked=True).text
+        assert ("tc_atomic_add_f32(&O[c2], tc_sum);" in source) is inside, source
+
+
 def test_only_for_a_cpu_with_nests() -> None:
     given = program(text(SUMS), shapes())
     mapped = map_program(given, Options(), AVX512)
     assert any(s.scatter for s in mapped.scop.statements) and mapped.reductions == ("O: scatter along v",)
     assert not any(s.scatter for s in map_program(given, Options(vector_width=1), AVX512).scop.statements)
-    assert not any(s.scatter for s in build_scop(given, Options(), target=SM_90).statements)
 
 
 @pytest.mark.parametrize(

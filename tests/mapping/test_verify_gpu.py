@@ -14,6 +14,7 @@ from support.mapping import MATMUL, SOFTMAX, program, scop
 from support.trees import (
     BARE,
     CUT,
+    LAUNCH,
     S4,
     SIZES,
     band,
@@ -31,14 +32,14 @@ from support.trees import (
 )
 
 from tcjit.errors import VerifyError
-from tcjit.grammar.ast import Access, Binary
+from tcjit.grammar.ast import Access, Binary, Const, Index
 from tcjit.mapping import tree as trees
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.gpu_nest import LaunchBounds
 from tcjit.mapping.machine import SM_90
-from tcjit.mapping.marks import GridBlock, Launch, Sync
+from tcjit.mapping.marks import Atomic, GridBlock, Launch, Sync
 from tcjit.mapping.options import Options
-from tcjit.mapping.pipeline import map_gpu
+from tcjit.mapping.pipeline import Mapped, build_scop, map_gpu
 from tcjit.mapping.races import verify_races
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Buffer
@@ -406,6 +407,70 @@ def test_every_barrier_of_a_mapped_program_is_needed(text: str, shapes: dict[str
     for number in range(barriers):
         with pytest.raises(VerifyError, match="races|structure"):
             verify_races(made.scop, without(made.tree, number), made.privates, made.launches)
+
+
+PICKED = "def f(int64(N) I, float(N,D) X) -> (O) { O(v, d) +=! (I(n) == v) ? X(n, d) : 0.0 where v in 0:500 }"
+
+
+def picked(d: int = 24) -> Mapped:
+    made = map_gpu(program(PICKED, {"I": (3000,), "X": (3000, d)}), Options(), SM_90)
+    assert str(Atomic()) in trees.show(made.tree)
+    return made
+
+
+def proved(made: Mapped, tree: isl.Schedule, scop: Scop | None = None) -> None:
+    scop = scop or made.scop
+    verify(scop, dependences(scop), tree)
+    verify_races(scop, tree, made.privates, made.launches)
+
+
+def test_updates_at_once_are_atomic() -> None:
+    made = picked()
+    proved(made, made.tree)
+    plain = trees.rewrite(made.tree, lambda node: node.delete() if trees.mark_of(node) == Atomic() else node)
+    with pytest.raises(VerifyError, match="reductions: terms of one reduction run on several threads"):
+        verify(made.scop, dependences(made.scop), plain)
+    with pytest.raises(VerifyError, match="races: S1 and S1 use O on different threads"):
+        verify_races(made.scop, plain, made.privates, made.launches)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"operator": "*="}, "no update in any order"),
+        ({"value": Access("O", (Index("v", dtype="int64"), Const(0, dtype="int64")), dtype="float32")}, "reads what it updates"),
+    ],
+)
+def test_what_no_atomic_update_is(change: dict[str, object], why: str) -> None:
+    made = picked()
+    start, update = made.scop.statements
+    scop = replace(made.scop, statements=(start, replace(update, scatter=(), **change)))  # type: ignore[arg-type]
+    with pytest.raises(VerifyError, match=why):
+        verify_races(scop, made.tree, made.privates, made.launches)
+
+
+def test_nothing_else_meets_atomic_updates() -> None:
+    """The start of the results in the same launch: in other blocks, and in other threads of a block."""
+    given = program("def f(int64(N) I, int32(N) X) -> (int32(N) O) { O(I(n)) +=! X(n) }", {"I": (256,), "X": (256,)})
+    made = build_scop(given, Options(), target=replace(SM_90, processors=1))
+    first, second = (s.tuple_text for s in made.statements)
+    updates = mark("atomic", mark("scatter", band([{second: "target"}])))
+    parts = (first, threads("256", [{first: "target"}])), (second, threads("256", [{second: "n"}], updates))
+    launches = [(point, mark(f"launch {n}", mark(f"block {n}", part))) for n, (point, part) in enumerate(parts)]
+    prove(made, tree(made, sequence(*launches)), launches=(*LAUNCH, LaunchBounds(Launch(1), 256)))
+    block = mark("block 0", sequence(*parts))
+    blocks = mark("launch 0", mark("grid", band([{first: "floor(target/64)", second: "floor(n/64)"}], block)))
+    with pytest.raises(VerifyError, match="order"):
+        prove(made, tree(made, blocks))
+    with pytest.raises(VerifyError, match="races: S0 and S1 use O"):
+        prove(made, tree(made, mark("launch 0", block)))
+    fenced = mark("launch 0", mark("block 0", sequence(parts[0], (second, mark("sync block", parts[1][1])))))
+    prove(made, tree(made, fenced))
+    with pytest.raises(VerifyError, match="S0 below 'atomic' is no update"):
+        start = threads("256", [{first: "target"}], mark("atomic", band([{first: "0"}])))
+        prove(made, tree(made, mark("launch 0", mark("block 0", sequence((first, start), parts[1])))))
+    with pytest.raises(VerifyError, match="S1 outside global memory"):
+        verify_races(made, tree(made, fenced), [Buffer("O", GridBlock(0), "shared", folds(((1, 256, 1),)), 256)], LAUNCH)
 
 
 def without(mapped: isl.Schedule, number: int) -> isl.Schedule:

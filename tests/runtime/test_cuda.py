@@ -40,7 +40,8 @@ print(raises(LaunchError, lambda: cuda.device(2)))
     assert a100["name"] == "sm_80" and a100["max_shared_bytes"] == 163 << 10 and a100["processors"] == 108
     assert h100["shared_bytes"] == 48 << 10 and h100["max_grid"] == [2**31 - 1, 65535, 65535] and h100["warp"] == 32
     assert h100["registers"] == 65536 and h100["resident_threads"] == 2048 and h100["resident_blocks"] == 32
-    assert h100["capabilities"] == ["async_copy", "bfloat", "half", "mma", "shuffle", "warp_barrier"]
+    atomic = ["atomic32", "atomic64", "atomic_float_sums"]
+    assert h100["capabilities"] == ["async_copy", *atomic, "bfloat", "half", "mma", "shuffle", "warp_barrier"]
     assert lines[3:5] == [f"Stub {k} ({name}), CUDA 13.0 through {package}" for k, name in enumerate(("sm_90", "sm_80"))]
     assert "CUDA_ERROR_INVALID_DEVICE, invalid device ordinal" in lines[5]
 

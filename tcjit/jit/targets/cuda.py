@@ -39,9 +39,10 @@ _LIMITS = {80: (163, 2048, 32), 86: (99, 1536, 16), 87: (163, 1536, 16), 89: (99
 
 @dataclass(frozen=True)
 class Cuda(Target):
-    """The GPU called ``where``; without a name the current one."""
+    """The GPU called ``where``; without a name the current one. ``deterministic``: no kernel adds floats atomically."""
 
     where: str = ""
+    deterministic: bool = False
     name = device_type = "cuda"
     supports_dynamic = True
 
@@ -57,14 +58,19 @@ class Cuda(Target):
         return int(self.device.partition(":")[2])
 
     @property
+    def model(self) -> Device:
+        """What is known of the device."""
+        return gpu.as_asked(cuda.device(self.ordinal), self.deterministic)
+
+    @property
     def code(self) -> str:
-        return f"cuda:{cuda.device(self.ordinal).name}"
+        return f"cuda:{self.model.name}"
 
     def identity(self) -> str:
-        return nvrtc.identity(cache.store()) + gpu.facts(cuda.device(self.ordinal))
+        return nvrtc.identity(cache.store()) + gpu.facts(self.model)
 
     def hardware(self) -> str:
-        return gpu.hardware(cuda.device(self.ordinal))
+        return gpu.hardware(self.model)
 
     def accepts(self, tensor: torch.Tensor) -> bool:
         return tensor.data_ptr() % ALIGNMENT == 0 or not tensor.is_contiguous()
@@ -75,10 +81,10 @@ class Cuda(Target):
     def emit(
         self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
     ) -> tuple[Mapped, Source]:
-        return _emitted(cuda.device(self.ordinal), program, options, layouts, checked=checked, prove=prove, steps=steps)
+        return _emitted(self.model, program, options, layouts, checked=checked, prove=prove, steps=steps)
 
     def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
-        return _built(source, cuda.device(self.ordinal))
+        return _built(source, self.model)
 
     def load(self, record: Mapping[str, Any], library: Path) -> LoadedKernel:
         WAITS["cuda"] = cuda.synchronize
@@ -122,6 +128,7 @@ class Architecture(Target):
     """GPUs of an architecture, none of which need be here."""
 
     arch: str
+    deterministic: bool = False
     device_type = ""  # shapes may come from any tensors
     device = "cpu"
     supports_dynamic = True
@@ -130,19 +137,24 @@ class Architecture(Target):
     def name(self) -> str:  # type: ignore[override]
         return f"cuda:{self.arch}"
 
+    @property
+    def model(self) -> Device:
+        """What is known of them."""
+        return gpu.as_asked(described(self.arch), self.deterministic)
+
     def identity(self) -> str:
-        return nvrtc.identity(cache.store()) + gpu.facts(described(self.arch))
+        return nvrtc.identity(cache.store()) + gpu.facts(self.model)
 
     def hardware(self) -> str:
-        return gpu.hardware(described(self.arch))
+        return gpu.hardware(self.model)
 
     def emit(
         self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
     ) -> tuple[Mapped, Source]:
-        return _emitted(described(self.arch), program, options, layouts, checked=checked, prove=prove, steps=steps)
+        return _emitted(self.model, program, options, layouts, checked=checked, prove=prove, steps=steps)
 
     def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
-        return _built(source, described(self.arch))
+        return _built(source, self.model)
 
     def load(self, record: Mapping[str, Any], library: Path) -> LoadedKernel:
         return CompileOnlyKernel(self.name)
@@ -218,14 +230,14 @@ def _current() -> int:
 
 def _make(detail: str, device: str) -> Target:
     if not detail:
-        return Cuda(device if device.startswith("cuda") else "")
+        return Cuda(device if device.startswith("cuda") else "", gpu.deterministic())
     match = _ARCHITECTURE.fullmatch(detail)
     if match is None:
         hint = '"cuda" for the device of the tensors, or an architecture: "cuda:sm_90"'
         raise ArgumentError(f'there is no target "cuda:{detail}"', hint=hint)
     if int(match[1]) < OLDEST:
         raise ArgumentError(f'"cuda:{detail}" is older than generated code needs', hint=f'"cuda:sm_{OLDEST}" or later')
-    return Architecture(detail)
+    return Architecture(detail, gpu.deterministic())
 
 
 KINDS["cuda"] = _make

@@ -1,8 +1,9 @@
 """What the GPU targets share: a program mapped and printed for a device, and launch records of it."""
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tcjit.codegen.source import KernelLaunch, Source
@@ -72,6 +73,17 @@ class LaunchSizes:
         for launch, axis, slot in self.blocks:
             grids[launch][axis] = numbers[slot]
         return [(x, y, z) for x, y, z in grids]
+
+
+def deterministic() -> bool:
+    """Whether this process asks torch for deterministic algorithms."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.are_deterministic_algorithms_enabled()
+
+
+def as_asked(device: Device, deterministic: bool) -> Device:
+    """A device with what kernels may use of it: deterministic ones have no sums whose order differs from run to run."""
+    return replace(device, capabilities=device.capabilities - {"atomic_float_sums"}) if deterministic else device
 
 
 def facts(device: Device) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tcjit.codegen.source import Source
 from tcjit.jit.targets import KINDS, LoadedKernel, Target, gpu, single
+from tcjit.mapping.machine import Device
 from tcjit.runtime import opencl
 
 if TYPE_CHECKING:
@@ -21,12 +22,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OpenCL(Target):
+    deterministic: bool = False
     name = "opencl"
     device_type = device = "cpu"
     supports_dynamic = True
 
+    @property
+    def model(self) -> Device:
+        """What is known of the device."""
+        return gpu.as_asked(opencl.describe(), self.deterministic)
+
     def identity(self) -> str:
-        return opencl.identity() + gpu.facts(opencl.describe())
+        return opencl.identity() + gpu.facts(self.model)
 
     def hardware(self) -> str:
         return opencl.hardware()
@@ -39,8 +46,7 @@ class OpenCL(Target):
     ) -> tuple[Mapped, Source]:
         from tcjit.codegen.dialect import OPENCL
 
-        device = opencl.describe()
-        return gpu.emitted(program, options, layouts, device, OPENCL, file="kernel.cl", checked=checked, prove=prove, steps=steps)
+        return gpu.emitted(program, options, layouts, self.model, OPENCL, file="kernel.cl", checked=checked, prove=prove, steps=steps)
 
     def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
         if not source.launches:  # no statement has an instance
@@ -70,4 +76,4 @@ class OpenCLKernel:
         return self.program.run(memory, numbers[: self.sizes.kernel], self.sizes.workspace.bytes(numbers), self.sizes.grids(numbers))
 
 
-KINDS["opencl"] = lambda detail, device: single(detail, OpenCL())
+KINDS["opencl"] = lambda detail, device: single(detail, OpenCL(gpu.deterministic()))

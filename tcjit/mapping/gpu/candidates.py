@@ -258,6 +258,11 @@ def elements(g: StatementGroup) -> Iterator[GroupPlan]:
                 yield replace(plan, columns=(*plan.columns[:c], g.share(c, g.extent(c)), *plan.columns[c + 1 :]))
 
 
+def scattered(g: StatementGroup) -> GroupPlan:
+    """A thread for each update of a scatter: one element, as no atomic access has several."""
+    return _strip(g, _orders(g)[0], g.most_threads, 1)
+
+
 def _patches(g: StatementGroup, near: Sequence[int], vector: int) -> Iterator[GroupPlan]:
     """Several results of a thread that have the same terms: these are loaded once for all of them."""
     s, dims = g.main, g.dims(g.main)

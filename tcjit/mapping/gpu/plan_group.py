@@ -8,7 +8,7 @@ from math import inf, prod
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access
 from tcjit.mapping.footprint import piece
-from tcjit.mapping.gpu.candidates import elements, fma_tiles, mma_tiles, rows, shared_elements, squares
+from tcjit.mapping.gpu.candidates import elements, fma_tiles, mma_tiles, rows, scattered, shared_elements, squares
 from tcjit.mapping.gpu.kernel_time import Phase, cycles
 from tcjit.mapping.gpu.statement_group import MemoryAccess, StatementGroup, over_columns
 from tcjit.mapping.gpu_nest import GroupPlan, StatementPlan
@@ -24,6 +24,8 @@ WORTH = 0.9  # of the time of the plans before them that ways further down the l
 def plan_group(g: StatementGroup) -> GroupPlan:
     """The plan of one group. A MappingError for options that the device cannot serve, and for those with which no tile fits."""
     _check(g.options, g.device)
+    if g.main.scatter:
+        return scattered(g)
     options, tile = g.options, _tile(g)
     asked = options.registers or len(options.threads) > 1 or options.reduction_tile or options.pipeline_stages
     if tile and (asked or any(item.mma for item in tile.items)):

@@ -35,10 +35,11 @@ def allocate(lowered: LoweredScop, kernels: Sequence[GpuKernel], device: Device)
         lives: list[tuple[range, int]] = []  # of buffers in registers: when, and their words
         used = sum(b.elements * DTYPES[lowered.scop.tensor(b.tensor).dtype].bytes for b in buffers) + _scratch(lowered, kernel, device)
         placed = {b.tensor for b in buffers}
+        updated = {lowered.scop.statement(name).tensor for name in kernel.items if lowered.scop.statement(name).scatter}  # by all blocks
         # what tensor cores compute has to stay in registers, whatever else finds no place there
         mma_results = {lowered.scop.statement(name).tensor for name, (item, _) in kernel.items.items() if item.mma}
         for storage in sorted(lowered.scop.tensors, key=lambda t: t.name not in mma_results):
-            if storage.role != "temporary" or storage.name in placed:
+            if storage.role != "temporary" or storage.name in placed or storage.name in updated:
                 continue
             plan, users = next(((p, found) for p in plans if (found := accesses_of(lowered, p, storage.name))), (plans[0], None))
             if users is None:

@@ -16,6 +16,7 @@ import islpy as isl
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Index
 from tcjit.mapping.dependences import Dependences
+from tcjit.mapping.gpu.scatter_time import summed_dims
 from tcjit.mapping.isl import maps
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Group, Scop, ScopStatement
@@ -35,7 +36,7 @@ def fused_groups(
 
     ``enough``: parallel iterations that fusing must leave; ``on_blocks``: unless a block of threads can keep what each of them takes.
     """
-    units = [Group((s.name,), tuple({s.name: d} for d in s.dims if d not in s.reduction)) for s in scop.statements]
+    units = [Group((s.name,), tuple({s.name: d} for d in _outer_dims(s, enough))) for s in scop.statements]
     groups: list[Group] = []
     for unit in _with_initialisations(scop, deps, units):
         groups.append(unit)
@@ -48,6 +49,16 @@ def fused_groups(
             groups[-2:] = [merged]
     alone = len(groups) == 1 and not groups[0].columns  # nothing is shared, and nothing else would wait
     return tuple(units if alone else groups)
+
+
+def _outer_dims(s: ScopStatement, enough: int) -> list[str]:
+    """The dimensions of a statement by itself that iterations share. A scatter goes over its terms, but for those that are summed before an
+    update, and over what each of them has in the results that data pick: other chunks of terms, which have results of their own, come
+    next to each other."""
+    if s.scatter:
+        inside = (*s.scatter, *summed_dims(s, enough))
+        return sorted((d for d in s.dims if d not in inside), key=lambda d: d not in s.reduction)
+    return [d for d in s.dims if d not in s.reduction]
 
 
 def fuse(scop: Scop, groups: Sequence[Group]) -> isl.Schedule:
@@ -88,6 +99,8 @@ def _with_initialisations(scop: Scop, deps: Dependences, units: Sequence[Group])
 def _merge(scop: Scop, deps: Dependences, first: Group, second: Group, enough: int, on_blocks: bool, *, maximal: bool) -> Group | None:
     """Both groups over the columns that match; None where none does or, unless fusion is maximal, where it would cost more than it
     brings."""
+    if any(scop.statement(name).scatter for name in (*first.statements, *second.statements)):
+        return None
     shared = shared_columns(scop, deps, first, second)
     if not shared and (first.columns or second.columns):
         return None

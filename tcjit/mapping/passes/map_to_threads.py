@@ -2,7 +2,8 @@
 
 The members of the band below the mark ``Threads`` are the digits of the thread's number, the last one counting fastest. ``Reduce`` above
 it says that the threads of the last digit combine their values, ``Mma`` that each warp computes its part on tensor cores, ``AsyncCopy``
-that copies may arrive later, at the mark ``WaitGroup``. Below it stand ``Unroll`` and ``Vector``, above loops of one thread.
+that copies may arrive later, at the mark ``WaitGroup``. Below it stand ``Unroll`` and ``Vector``, above loops of one thread, and ``Atomic``
+above the loops of a scatter.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import islpy as isl
 
 from tcjit.grammar.affine import isl_name
 from tcjit.mapping.gpu_nest import UNROLLED, Distribution, GpuKernel, GroupPlan, StatementPlan
-from tcjit.mapping.marks import AsyncCopy, Mma, Reduce, Threads, Unroll, Vector
+from tcjit.mapping.marks import AsyncCopy, Atomic, Mma, Reduce, Scatter, Threads, Unroll, Vector
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.tree import KIND, insert_band, insert_mark, kind, rewrite, statements_below
 
@@ -43,7 +44,8 @@ def _region(scop: Scop, node: isl.ScheduleNode, item: StatementPlan, plan: Group
 
     digits = plan.digits(item) or [("0", "thread", Distribution(0, 1, 1))]
     members = [share.text(level, dim) for dim, level, share in digits]
-    plain, unrolled, vector = _loops(scop.statement(item.statement), item, plan)
+    s = scop.statement(item.statement)
+    plain, unrolled, vector = _loops(s, item, plan)
     # built from the inside out: each new node goes above the last one
     if vector:
         node = insert_mark(band(node, vector), Vector())
@@ -53,6 +55,10 @@ def _region(scop: Scop, node: isl.ScheduleNode, item: StatementPlan, plan: Group
         node = insert_mark(node, Unroll())
     if plain:
         node = band(node, plain)
+    for dim in reversed(s.scatter):
+        node = insert_mark(band(node, [isl_name(dim)]), Scatter())
+    if s.scatter:
+        node = insert_mark(node, Atomic())
     node = band(node, members, range(len(members) - item.reduce))
     node = insert_mark(node, Threads(tuple(share.levels[level][1] for _, level, share in digits)))
     for mark, stands in ((Reduce(), item.reduce), (Mma(), item.mma), (AsyncCopy(), item.async_copy)):
@@ -67,7 +73,7 @@ def _loops(s: ScopStatement, item: StatementPlan, plan: GroupPlan) -> tuple[list
     spread = item.axes or [*lane, *zip(item.columns, plan.columns, strict=True)]
     # the vector loop of the fastest digit comes last, next to memory
     ranked = item.axes or sorted(spread, key=lambda pair: _rank(plan, item, pair[0]))
-    own = sorted((dim for dim in s.dims if item.share(dim, plan.columns) is None), key=lambda dim: dim in s.reduction)
+    own = sorted((d for d in s.dims if d not in s.scatter and item.share(d, plan.columns) is None), key=lambda dim: dim in s.reduction)
     steps = dict(item.steps)
     terms = [(dim, steps[dim]) for dim in s.dims if dim in steps and min(steps[dim].tile, steps[dim].extent) > 1]
     vectors = _texts("vector", ranked)

@@ -1,7 +1,8 @@
 """Scatter reductions: where a comparison with data picks one result for each term, go over the terms alone.
 
 A sum for each class, ``O(v,d) +=! (I(n) == v) ? X(n,d) : 0.0``, takes a step for each term instead of one for each pair of a term and a
-class. A result has its terms in their order or, where threads have nothing else to share, is the sum of a few parts that do.
+class. On a CPU a result has its terms in their order or, where threads have nothing else to share, is the sum of a few parts that do. On a
+GPU threads share the terms, and update the results atomically, where the model says that this takes less time.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.equality import Equality, equality, reads_inside, verify_equality, where
-from tcjit.mapping.machine import Machine
+from tcjit.mapping.gpu.scatter_time import ScatterShape, scatter_chunks, summed_dims
+from tcjit.mapping.machine import Device, Machine
 from tcjit.mapping.passes.chunk_reductions import CPU_CHUNKS, LEAST_CHUNKS, WORTH_CHUNKS, in_chunks
 from tcjit.mapping.passes.schedule_scatter import BLOCK
-from tcjit.mapping.reduction import identity, leaves_any
+from tcjit.mapping.reduction import identity, is_atomic, leaves_any
 from tcjit.mapping.verify_assignments import verify_assignments
 
 LEAST = 2  # results along the dimension that pay for a scatter
@@ -26,17 +28,21 @@ SHARES = 16  # parts of the results, in blocks of a row, that are enough for thr
 SPARE = 8  # terms for each partial result that pay for chunks
 
 
-def scatter_reductions(before: Assignments, machine: Machine, prove: bool) -> Assignments:
+def scatter_reductions(before: Assignments, target: Machine | Device, prove: bool) -> Assignments:
     """The program with scatters in the place of reductions that compare data with an index of the result; ``prove`` proves them."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         found = _picked(before, a, temporaries)
-        if found is None:
+        if found is None or isinstance(target, Device) and not _has_atomic_updates(a, target):
             return [a]
         combine: list[Assignment] = []
-        picked = prod(map(a.extents.__getitem__, _picked_again(before, _update(before, a, found), False).scatter))
-        if count := _chunks(a, found, picked, machine):
-            whole, (a, *combine) = a, in_chunks(a, count, temporaries, before, machine)
+        update = _picked_again(before, _update(before, a, found), False)
+        picked = prod(map(a.extents.__getitem__, update.scatter))
+        count = _chunks(a, found, picked, target) if isinstance(target, Machine) else _gpu_chunks(update, picked, target)
+        if not count and isinstance(target, Device):
+            return [a]
+        if count > 1:
+            whole, (a, *combine) = a, in_chunks(a, count, temporaries, before, target)
             found = equality(a, found.index, before.values)
             assert found is not None, "chunks keep what a term is compared with"
             if prove:
@@ -100,6 +106,20 @@ def _chunks(a: Assignment, e: Equality, picked: int, machine: Machine) -> int:
     long = not a.dynamic and terms * row * outer >= WORTH_CHUNKS and longest >= CPU_CHUNKS
     count = min(CPU_CHUNKS, terms // (picked * outer * SPARE))
     return count if long and count >= LEAST_CHUNKS and (streamed or outer * -(-row // BLOCK) < SHARES) else 0
+
+
+def _has_atomic_updates(a: Assignment, device: Device) -> bool:
+    """Whether a device has those of a reduction; of extrema of floats it has them where results are no NaN to begin with."""
+    sure = a.start is not None or a.operator == "+=" or DTYPES[a.value.dtype].kind != "float"
+    return sure and is_atomic(a.operator, a.value.dtype, device)
+
+
+def _gpu_chunks(a: Assignment, picked: int, device: Device) -> int:
+    """The same on a GPU; 1: none, 0: results that go over all terms."""
+    terms, results = (prod(upper - lower for _, lower, upper in bounds) for bounds in (a.terms, a.results))
+    longest = 1 if a.dynamic else max(upper - lower for _, lower, upper in a.terms)
+    summed = prod(map(a.extents.__getitem__, summed_dims(a, device.processors // 2)))
+    return scatter_chunks(ScatterShape(terms, picked, results // picked, DTYPES[a.value.dtype].bytes, summed), longest, device)
 
 
 def _update(before: Assignments, a: Assignment, e: Equality) -> Assignment:

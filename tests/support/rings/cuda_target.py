@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import torch
 
     from tcjit.grammar.ast import Program
+    from tcjit.mapping.machine import Device
     from tcjit.mapping.options import Options
     from tcjit.mapping.pipeline import Mapped, Proof
     from tcjit.step import Steps
@@ -56,6 +57,7 @@ class CudaHost(Target):
     """An architecture whose kernels run here."""
 
     arch: str
+    deterministic: bool = False
     device_type = device = "cpu"
     supports_dynamic = True
     option_kind = "cuda"
@@ -64,8 +66,12 @@ class CudaHost(Target):
     def name(self) -> str:  # type: ignore[override]
         return f"{TARGET}:{self.arch}"
 
+    @property
+    def model(self) -> Device:
+        return gpu.as_asked(cuda.described(self.arch), self.deterministic)
+
     def identity(self) -> str:
-        return gpu.facts(cuda.described(self.arch))
+        return gpu.facts(self.model)
 
     def accepts(self, tensor: torch.Tensor) -> bool:
         return True  # the arrays that a kernel gets here are copies, as aligned as on a device
@@ -73,8 +79,7 @@ class CudaHost(Target):
     def emit(
         self, program: Program, options: Options, layouts: Mapping[str, str], *, checked: bool, prove: Proof, steps: Steps
     ) -> tuple[Mapped, Source]:
-        device = cuda.described(self.arch)
-        return gpu.emitted(program, options, layouts, device, CUDA, file="kernel.cu", checked=checked, prove=prove, steps=steps)
+        return gpu.emitted(program, options, layouts, self.model, CUDA, file="kernel.cu", checked=checked, prove=prove, steps=steps)
 
     def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
         returns = of(program.definition).returns
@@ -125,4 +130,4 @@ def _number(kind: str, dtype: str | int, pattern: int) -> int | float:
     return pattern
 
 
-KINDS[TARGET] = lambda detail, device: CudaHost(detail or "sm_90")
+KINDS[TARGET] = lambda detail, device: CudaHost(detail or "sm_90", gpu.deterministic())
