@@ -11,18 +11,17 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.gpu_nest import GroupPlan, StatementPlan
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.storage import Storage
-from tcjit.mapping.strides import affine_form
+from tcjit.mapping.strides import SubscriptForm, subscript_form
 
 WIDE = 16  # bytes of one access at most
-
-Form = tuple[dict[str, int], int]  # of a subscript: the factor of each dimension, and the constant
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A box of elements. ``forms``: the read's subscripts; ``spans``: how many values of each dimension the block takes meanwhile."""
+    """A box of elements. ``forms``: the read's subscripts; ``spans``: how many values of each dimension the block takes meanwhile, one of
+    those that a subscript divides."""
 
-    forms: tuple[Form, ...]
+    forms: tuple[SubscriptForm, ...]
     spans: Mapping[str, int]
     sizes: tuple[int, ...]  # along each axis
     contiguous: int  # the axis along which the tensor lies in memory
@@ -48,13 +47,16 @@ class Piece:
 def piece(
     storage: Storage, s: ScopStatement, plan: GroupPlan, item: StatementPlan, access: Access, values: Mapping[str, int]
 ) -> Piece | None:
-    """The piece of a read of a statement; None for subscripts that are no plain sums, and for what a tensor core could not load."""
-    known = [affine_form(sub, values) for sub in access.subscripts]
+    """The piece of a read of a statement; None for subscripts that are no plain sums of what moves in it, and for what a tensor core could
+    not load."""
+    known = [subscript_form(sub, values) for sub in access.subscripts]
     forms = tuple(form for form in known if form is not None)
     if not known or len(forms) < len(known):
         return None
     spans = {dim: _span(dim, s, plan, item) for dim in s.dims}
-    sizes = box([factors for factors, _ in forms], spans)
+    if any(spans[dim] > 1 for form in forms for dim in form.divided):
+        return None
+    sizes = box([form.factors for form in forms], spans)
     near = sorted(range(len(sizes)), key=lambda axis: (sizes[axis] == 1, _distance(storage.strides[axis]), -axis))
     size = DTYPES[storage.dtype].bytes
     if item.mma:  # rows of 16 bytes more: the eight that an instruction loads at once lie in different banks
@@ -84,23 +86,23 @@ def _distance(stride: int | None) -> int:
     return stride or 1 << 62
 
 
-def _fast(forms: Sequence[Form], sizes: Sequence[int], plan: GroupPlan, item: StatementPlan, otherwise: int) -> int:
+def _fast(forms: Sequence[SubscriptForm], sizes: Sequence[int], plan: GroupPlan, item: StatementPlan, otherwise: int) -> int:
     """The axis along which neighbouring threads, or one thread's neighbours, read the copy."""
     wanted = [item.columns[c] for c in sorted(plan.order, key=lambda c: (plan.columns[c].vector > 1, c))]
     if item.lane and not plan.lane_first:
         wanted.append(item.lane[0])
     for dim in reversed(wanted):
-        for axis, (factors, _) in enumerate(forms):
-            if factors.get(dim) == 1 and sizes[axis] > 1:
+        for axis, form in enumerate(forms):
+            if form.factors.get(dim) == 1 and sizes[axis] > 1:
                 return axis
     return otherwise
 
 
-def _matrix_axes(forms: Sequence[Form], spans: Mapping[str, int]) -> list[int]:
+def _matrix_axes(forms: Sequence[SubscriptForm], spans: Mapping[str, int]) -> list[int]:
     """The axes along which a tensor core could load 8 neighbours at once: they move one by one with a dimension of the block's tile or
     step. None in a piece that is no matrix: its rows are apart only where each axis moves with one dimension, and each of these moves
     one axis."""
-    moving = [[(dim, f) for dim, f in factors.items() if f and spans[dim] > 1] for factors, _ in forms]
+    moving = [[(dim, f) for dim, f in form.factors.items() if f and spans[dim] > 1] for form in forms]
     dims = [dim for terms in moving for dim, _ in terms]
     if len(set(dims)) < len(dims) or any(len(terms) > 1 for terms in moving):
         return []

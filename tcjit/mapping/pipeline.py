@@ -67,6 +67,7 @@ from tcjit.mapping.passes.split_initialisation import split_initialisation
 from tcjit.mapping.passes.split_reduction import split_reduction
 from tcjit.mapping.passes.split_residues import split_residues
 from tcjit.mapping.passes.strip_mine_copies import strip_mine_copies
+from tcjit.mapping.passes.strip_mine_products import strip_mine_products
 from tcjit.mapping.passes.substitute_forward import substitute_forward
 from tcjit.mapping.passes.synchronise import synchronise
 from tcjit.mapping.passes.tabulate import tabulate
@@ -158,7 +159,7 @@ def build_scop(
     assignments = proved(widen, assignments)
     assignments = proved(reduce_strength, assignments) if isinstance(target, Machine) else assignments
     assignments = proved(number_values, assignments) if isinstance(target, Machine) else assignments
-    assignments = proved(multiply_predicates, assignments) if nests else assignments
+    assignments = proved(multiply_predicates, assignments) if nests or isinstance(target, Device) else assignments
     assignments = proved(distribute_offsets, assignments) if nests else assignments
     assignments = proved(factor_contractions, assignments)
     assignments = proved(tabulate, assignments) if isinstance(target, Machine) else assignments
@@ -193,6 +194,7 @@ def build_scop(
         while assignments.assignments != scanned.assignments:  # of the prefix sums of chunks, too
             assignments, scanned = proved(chunk_scans, assignments, target), assignments
     if pack and isinstance(target, Device):
+        assignments = proved(strip_mine_products, assignments, options, target)
         assignments = proved(pack_operands, assignments, options, target)
     assignments = proved(chunk_reductions, assignments, options, target)
     if isinstance(target, Device):

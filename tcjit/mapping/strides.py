@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from math import prod
 
-from tcjit.grammar.affine import linear, linear_form
-from tcjit.grammar.ast import Access, Binary, Expr
-from tcjit.grammar.polynomial import from_terms, integer, names
+from tcjit.grammar.affine import linear, linear_form, text
+from tcjit.grammar.ast import Access, Binary, Expr, Index, Scalar, Size
+from tcjit.grammar.polynomial import expression, from_terms, integer, names
+from tcjit.grammar.walk import walk
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Bounds, Storage
 
@@ -29,6 +31,35 @@ def affine_form(subscript: Expr, values: Mapping[str, int]) -> tuple[dict[str, i
         return None
     known = {name: factor for name, factor in form[0].items() if isinstance(factor, int)}
     return (known, form[1]) if len(known) == len(form[0]) else None
+
+
+@dataclass(frozen=True)
+class SubscriptForm:
+    """A subscript as a sum of the integer ``factors`` of indices, a ``constant`` and the ``rest``, multiples of quotients."""
+
+    factors: Mapping[str, int]
+    constant: int
+    rest: tuple[tuple[int, Expr], ...] = ()
+
+    @property
+    def divided(self) -> frozenset[str]:
+        """The indices in quotients."""
+        return frozenset(name for _, quotient in self.rest for name in names(quotient))
+
+
+def subscript_form(subscript: Expr, values: Mapping[str, int]) -> SubscriptForm | None:
+    """None where data or dynamic sizes are part of it."""
+    if (form := affine_form(subscript, values)) is not None:
+        return SubscriptForm(*form)
+    value = integer(subscript, values)
+    if value is None or isinstance(value, int) or any(isinstance(node, (Size, Scalar)) for node in walk(expression(value))):
+        return None
+    if text(value) is None:
+        return None
+    terms = dict(value.terms)
+    constant = terms.pop((), 0)
+    factors = {atom.name: factor for (atom,), factor in terms.items() if isinstance(atom, Index)}
+    return SubscriptForm(factors, constant, tuple((factor, atom) for (atom,), factor in terms.items() if not isinstance(atom, Index)))
 
 
 def stride(scop: Scop, access: Access, dim: str) -> int | None:

@@ -90,6 +90,7 @@ class _Replacement(Instances):
             "unroll_dims": self.unrolled,
             "fuse_outer_loops": self.blocked,
             "strip_mine_copies": self.in_digits,
+            "strip_mine_products": self.in_digits,
             "block_panels": self.blocked,
             "fuse_column_reductions": self.under_chunks,
             "overlap_tiles": lambda old, new: self.tiles.wrong(old, new),
@@ -264,8 +265,7 @@ class _Replacement(Instances):
             return "the temporary is no wider one"
         if (storage.shape, storage.dynamic_extents) != (narrow.shape, narrow.dynamic_extents) or wide.subscripts != old.subscripts:
             return "the temporary has other elements"
-        value = old.value if old.value.dtype == storage.dtype else Cast(old.value, dtype=storage.dtype)
-        if replace(wide, tensor=old.tensor, value=old.value, start=old.start) != old or wide.value != value:
+        if replace(wide, tensor=old.tensor, value=old.value, start=old.start) != old or not is_converted(wide.value, old.value):
             return "the reduction changed"
         held = Cast(Access(narrow.name, old.subscripts, dtype=narrow.dtype), dtype=storage.dtype)
         start = held if old.start is None else identity(old.operator, storage.dtype)
@@ -487,6 +487,15 @@ class _Replacement(Instances):
         if not terms.is_injective() or not terms.range().is_equal(self.instances(old)):
             return False
         return self.agree(old.value, new.value, self.instances(new), new, {dim: place})
+
+
+def is_converted(wide: Expr, value: Expr) -> bool:
+    """Whether a value is another one in a wider type, converted inside choices perhaps."""
+    if isinstance(wide, Select) and isinstance(value, Select) and wide != value:
+        return wide.condition == value.condition and is_converted(wide.then, value.then) and is_converted(wide.other, value.other)
+    if isinstance(wide, Const) and isinstance(value, Const):
+        return DTYPES[wide.dtype].kind == DTYPES[value.dtype].kind == "float" and repr(wide.value) == repr(value.value)
+    return wide in (value, Cast(value, dtype=wide.dtype))
 
 
 def with_numbers(expr: Expr, point: Mapping[str, int]) -> Expr:

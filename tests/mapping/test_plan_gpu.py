@@ -12,10 +12,13 @@ from math import prod
 
 import numpy as np
 import pytest
+from support.cases import Case, Fill
 from support.gpu import mapped as by_hand
 from support.gpu import run, source
 from support.mapping import HALVES, LAYER, MATMUL, SMALL, SOFTMAX, TRANSPOSED, program
 from support.rings.cuda_host import COMPILER
+from support.rings.cuda_target import TARGET
+from support.run import assert_right
 
 from tcjit.codegen.dialect import CUDA
 from tcjit.codegen.gpu_kernel import emit_gpu
@@ -100,8 +103,9 @@ def test_less_than_an_atom_is_computed_by_threads(terms: int) -> None:
     assert not products(mapped(HALVES, {"A": (128, terms), "B": (terms, 128)}))
 
 
-def test_tiles_without_results_are_left_out_on_tensor_cores() -> None:
-    text = "def f(bfloat16(N,K) A, bfloat16(M,K) B) -> (float32(N,M) C) { C(i,j) +=! (j <= i) ? float32(A(i,k) * B(j,k)) : 0.0 }"
+@pytest.mark.parametrize("result, term", [("float32(N,M) C", "float32(A(i,k) * B(j,k))"), ("C", "A(i,k) * B(j,k)")])
+def test_tiles_without_results_are_left_out_on_tensor_cores(result: str, term: str) -> None:
+    text = f"def f(bfloat16(N,K) A, bfloat16(M,K) B) -> ({result}) {{ C(i,j) +=! (j <= i) ? {term} : 0.0 }}"
     made = mapped(text, {"A": (512, 64), "B": (512, 64)})
     assert products(made)
     (sums,) = (s for s in made.scop.statements if s.reduction)
@@ -338,6 +342,30 @@ def test_pairs_of_narrow_elements_begin_at_the_first(first: int, elements: int) 
 # ---------------------------------------------------------------- elements of a thread
 
 
+@pytest.mark.parametrize(
+    ("text", "shape", "sides"),
+    [
+        ("def f(float(A,B,C,D) X) -> (Y) { Y(d,c,b,a) = X(a,b,c,d) }", (9, 113, 23, 183), (9, 4, 1, 32)),
+        ("def f(float(A,B,C,D) X) -> (Y) { Y(c,b,d,a) = X(a,b,c,d) }", (64, 500, 12, 10), (32, 1, 4, 10)),
+        ("def f(half(A,B,C,D) X) -> (Y) { Y(d,c,b,a) = 2.0 * X(a,b,c,d) }", (8, 114, 22, 184), (8, 4, 1, 32)),
+        ("def f(float(A,B,C,D) X) -> (Y) { Y(a,d,c,b) = X(a,b,c,d) }", (90, 16, 2, 12), ()),  # one side has 24 places in rows
+    ],
+)
+def test_a_side_of_a_square_has_several_dimensions(text: str, shape: tuple[int, ...], sides: tuple[int, ...]) -> None:
+    made = mapped(text, {"X": shape}, SM_90)
+    found = [[part for axis in b.axes for _, part, _ in axis.parts] for b in made.privates if b.space == "shared"]
+    assert found == ([[extent for extent in sides if extent > 1]] if sides else [])
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("dtype", ["float", "uint8"])
+@pytest.mark.parametrize(("order", "shape"), [("d,c,b,a", (9, 13, 3, 43)), ("c,d,b,a", (9, 13, 33, 3)), ("d,b,c,a", (36, 3, 2, 5))])
+def test_squares_of_several_dimensions_are_right(dtype: str, order: str, shape: tuple[int, ...]) -> None:
+    text = f"def f({dtype}(A,B,C,D) X) -> (Y) {{ Y({order}) = X(a,b,c,d) }}"
+    kind = {"float": "float32"}.get(dtype, dtype)
+    assert_right(Case(text, {"X": shape}, {"X": Fill(kind, "small", 1, 0, 9)}, exact=True), TARGET)
+
+
 def test_a_thread_has_several_elements_where_vectors_are_not_possible() -> None:
     """Its loads are under way together, as long as all processors have threads."""
     text = "def f(float(N) X) -> (Y) { Y(n) = X(n + 1) + 1.0 where n in 0:L }"
@@ -453,6 +481,49 @@ def test_a_window_is_copied_with_zeros_where_results_share_it() -> None:
     assert len(alone.launches) == 1 and not any("_padded" in t.name for t in alone.scop.tensors)
     shared_ = mapped(CONVOLVE, {"X": image, "K": (32, 32, 3, 3), "B": (32,)}, SM_90)
     assert len(shared_.launches) == 2 and any("_padded" in t.name for t in shared_.scop.tensors)
+
+
+# ---------------------------------------------------------------- operands that divide
+
+HEADS = "def f({t}(H,T,D) Q, {t}(G,S,D) K) -> (A) {{ A(h,t,s) +=! Q(h,t,d) * K({h},s,d) }}"
+WITHIN = "y + i >= 1 && y + i <= 2*H && x + j >= 1 && x + j <= 2*W"
+UPSAMPLE = f"""def f({{t}}(N,C,H,W) X, {{t}}(O,C,3,3) K) -> (Y) {{{{
+    Y(n,o,y,x) +=! ({WITHIN}) ? X(n,c,(y + i - 1)/2,(x + j - 1)/2) * K(o,c,i,j) : 0.0 where y in 0:2*H, x in 0:2*W
+}}}}"""
+GROUPS = """def f({t}(N,C,H,W) X, {t}(O,G,3,3) K) -> (Y) {{
+    Y(n,o,h,w) +=! X(n,o/12*G + c,h + i,w + j) * K(o,c,i,j) where o in 0:O, c in 0:G
+}}"""
+DIVIDED: dict[str, tuple[str, Shapes]] = {
+    "heads": (HEADS.format(t="float", h="h/4"), {"Q": (8, 70, 40), "K": (2, 90, 40)}),
+    "heads_of_halves": (HEADS.format(t="bfloat16", h="h/4"), {"Q": (8, 70, 64), "K": (2, 90, 64)}),
+    "a_last_group_that_is_short": (HEADS.format(t="float", h="(h + 1)/4"), {"Q": (6, 70, 40), "K": (2, 90, 40)}),
+    "remainders": (HEADS.format(t="float", h="2*(h%3) + 1"), {"Q": (7, 70, 40), "K": (6, 90, 40)}),
+    "one_query": (HEADS.format(t="float", h="h/16"), {"Q": (32, 1, 128), "K": (2, 4000, 128)}),
+    "groups": (GROUPS.format(t="float"), {"X": (8, 16, 40, 66), "K": (24, 8, 3, 3)}),
+    "upsampled": (UPSAMPLE.format(t="float"), {"X": (4, 16, 40, 33), "K": (24, 16, 3, 3)}),
+}
+
+
+@pytest.mark.parametrize(("text", "shapes"), DIVIDED.values(), ids=DIVIDED)
+def test_products_that_divide_indices_have_tiles(text: str, shapes: Shapes) -> None:
+    """Of what a subscript divides a block takes one value, or digits; what a window divides is copied."""
+    made = mapped(text, shapes, SM_90)
+    assert {tensor.partition("_")[0] for tensor in shared(made)} == {*shapes}
+    assert bool(products(made, SM_90)) == ("bfloat16" in text)
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize(("text", "shapes"), DIVIDED.values(), ids=DIVIDED)
+def test_products_that_divide_indices_are_right(text: str, shapes: Shapes) -> None:
+    kind = "bfloat16" if "bfloat16" in text else "float32"
+    fills = {name: Fill(kind, "small", number, -2, 2) for number, name in enumerate(shapes)}
+    small = {name: tuple(extent if extent < 25 else 25 + extent % 8 for extent in shape) for name, shape in shapes.items()}
+    assert_right(Case(text, small, fills, exact="bfloat16" not in text, options=Options(reduction_tile=16)), TARGET)
+
+
+def test_data_in_a_subscript_make_no_tile() -> None:
+    text = HEADS.format(t="float", h="G(h)").replace("Q,", "Q, int32(H) G,").replace("float(G,S,D)", "float(L,S,D)")
+    assert not shared(mapped(text, {"Q": (8, 70, 40), "G": (8,), "K": (2, 90, 40)}, SM_90))
 
 
 # ---------------------------------------------------------------- rows

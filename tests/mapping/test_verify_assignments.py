@@ -36,6 +36,7 @@ Change = Callable[[Parts], Parts]
 PROGRAMS: dict[str, tuple[str, str, dict[str, tuple[int, ...]]]] = {
     "sum of halves": ("widen", "def f(float16(M,N) A) -> (S) { S(m) +=! A(m, n) }", {"A": (3, 50)}),
     "sum of bools": ("widen", "def f(bool(M,N) A) -> (S) { S(m) +=! A(m, n) }", {"A": (3, 50)}),
+    "sum of chosen halves": ("widen", "def f(float16(M,N) A) -> (S) { S(m) +=! n > m ? A(m, n) : 0.5 }", {"A": (3, 50)}),
     "in chunks": ("chunk_reductions", "def f(float(M,N) A) -> (S) { S(m) max=! A(m, n) * n }", {"A": (3, 50)}),
     "in a shorter chunk": ("chunk_reductions", "def f(float(M,N) A) -> (S) { S(m) +=! A(m, n - 2) where n in 2:55 }", {"A": (3, 53)}),
     "onto what is there": (
@@ -169,6 +170,12 @@ def divided_by(a: Assignment, index: str) -> Assignment:
     return replace(a, value=replace(a.value, right=replace(a.value.right, right=with_names(a.value.right.right, {"j": index}))))
 
 
+def with_other(a: Assignment, other: Expr) -> Assignment:
+    """A choice with another value where its condition fails."""
+    assert isinstance(a.value, Select)
+    return replace(a, value=replace(a.value, other=other))
+
+
 def box(part: int, number: int, lower: int, upper: int) -> Change:
     """One bound of one part moved."""
 
@@ -210,6 +217,9 @@ FAULTS: list[tuple[str, Change, str]] = [
     ("sum of halves", box(1, 0, 0, -1), "results are lost"),
     ("sum of halves", last(operator="+="), "not what was reduced"),
     ("sum of halves", lambda parts: parts[:1], "no reduction and conversion"),
+    ("sum of chosen halves", lambda parts: [with_other(parts[0], Const(0.25, dtype="float32")), parts[1]], "the reduction changed"),
+    ("sum of chosen halves", lambda parts: [with_other(parts[0], Const(True, dtype="bool")), parts[1]], "the reduction changed"),
+    ("sum of chosen halves", lambda p: [replace(p[0], value=with_names(p[0].value, {"n": "m"})), p[1]], "the reduction changed"),
     ("sum of bools", first(start=Const(7, dtype="int32")), "starts from another value"),
     ("sum of bools", last(value=Const(True, dtype="bool")), "not what was reduced"),
     ("in chunks", first(start=Const(0.0, dtype="float32")), "do not start at the identity"),

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from math import prod
 
 from tcjit.grammar.ast import Access, Binary, Cast
 from tcjit.mapping.footprint import WIDE, piece
-from tcjit.mapping.gpu.statement_group import BLOCK, WARP, StatementGroup, over_columns
+from tcjit.mapping.gpu.statement_group import BLOCK, WARP, MemoryAccess, StatementGroup, over_columns
 from tcjit.mapping.gpu_nest import UNROLLED, Distribution, GroupPlan
 from tcjit.mapping.reduction import is_plain_product
 from tcjit.mapping.scop import ScopStatement
@@ -220,23 +219,46 @@ def _steps(g: StatementGroup, s: ScopStatement, terms: int, columns: Sequence[Di
 def squares(g: StatementGroup) -> Iterator[GroupPlan]:
     """A square tile in shared memory that is read along one side and written along the other."""
     s, dims = g.main, g.dims(g.main)
-    write = g.accesses(s)[0]
-    written = [c for c in g.columns if write.stride(dims[c]) == 1 and g.extent(c) > 1]
-    for a, near in product((a for a in g.accesses(s)[1:] if a.tensor != s.tensor), written):
-        others = [c for c in g.columns if c != near and a.stride(dims[c]) == 1 and g.extent(c) >= SQUARE]
-        room = SQUARE * (SQUARE + 1) * a.bytes <= g.device.shared_bytes and min(g.extent(near), g.most_threads) >= SQUARE
-        if s.reduction or g.block or not (g.options.shared and others and room and a.affine) or a.stride(dims[near]) in (0, 1):
+    write, *reads = g.accesses(s)
+    near = _side(g, write)
+    for a in (a for a in reads if a.tensor != s.tensor):
+        far = _side(g, a)
+        room = SQUARE * (SQUARE + 1) * a.bytes <= g.device.shared_bytes and g.most_threads >= SQUARE
+        apart = near and far and not {*near} & {*far} and a.stride(dims[near[0]]) not in (0, 1)
+        if s.reduction or g.block or not (g.options.shared and apart and room and a.affine):
             continue
         # a thread has two elements of 2 bytes, so that a warp reads and writes 128 bytes of a row
-        pair = a.bytes <= 2 and g.options.vector != 1 and not g.lower(near) and g.extent(near) % 2 == 0
-        side = SQUARE * (2 if pair and min(g.extent(near), g.extent(others[0])) >= 2 * SQUARE else 1)
-        down = g.share(others[0], side, min(g.most_threads // SQUARE, SQUARE))
-        shares = {near: g.share(near, side, SQUARE, side // SQUARE), others[0]: down}
-        plan = GroupPlan(g.shares(shares), (others[0], near), g.items(), shared=((s.name, a.access),))
+        pair = a.bytes <= 2 and g.options.vector != 1 and not g.lower(near[0]) and g.extent(near[0]) % 2 == 0
+        side = SQUARE * (2 if pair and min(g.extent(near[0]), g.extent(far[0])) >= 2 * SQUARE else 1)
+        across = _dealt_square(g, near, side, SQUARE, side // SQUARE)
+        down = _dealt_square(g, far, side, min(g.most_threads // prod(share.threads for share in across.values()), SQUARE))
+        plan = GroupPlan(g.shares(across | down), (*reversed(far), *reversed(near)), g.items(), shared=((s.name, a.access),))
         item = next(item for item in plan.items if item.statement == s.name)
         copied = piece(g.scop.tensor(a.tensor), s, plan, item, a.access, g.scop.values)
         if copied is not None and copied.elements * a.bytes <= g.device.shared_bytes:  # not where an axis is walked in long steps
             yield plan
+
+
+def _side(g: StatementGroup, a: MemoryAccess) -> list[int]:
+    """The columns of one side of a square, the nearest in memory first: as many as an access goes along without gaps until it is full."""
+    found, length, dims = list[int](), 1, g.dims(g.main)
+    while length < SQUARE:
+        column = next((c for c in g.columns if c not in found and g.extent(c) > 1 and a.stride(dims[c]) == length), None)
+        if column is None:
+            return []
+        found.append(column)
+        length *= g.extent(column)
+    return found
+
+
+def _dealt_square(g: StatementGroup, columns: Sequence[int], side: int, threads: int, vector: int = 1) -> dict[int, Distribution]:
+    """A side of a square dealt to its columns: all but the last are whole."""
+    shares: dict[int, Distribution] = {}
+    for c in columns:
+        tile = min(side, g.extent(c))
+        shares[c] = g.share(c, tile, min(threads, -(-tile // vector)), vector)
+        side, threads = -(-side // tile), -(-threads // shares[c].threads)
+    return shares
 
 
 def elements(g: StatementGroup) -> Iterator[GroupPlan]:

@@ -15,7 +15,7 @@ from tcjit.mapping.gpu_nest import Distribution, StatementPlan
 from tcjit.mapping.machine import Device
 from tcjit.mapping.options import Options
 from tcjit.mapping.scop import Group, Scop, ScopStatement
-from tcjit.mapping.strides import accesses, affine_form, involves, stride
+from tcjit.mapping.strides import accesses, affine_form, involves, stride, subscript_form
 
 SECTOR = 32  # bytes of memory that are read and written at once
 WARP = 32  # threads whose accesses to memory go together
@@ -39,13 +39,19 @@ class BlockShape:
 @dataclass(frozen=True, eq=False)
 class MemoryAccess:
     """A read or a write of a statement: ``strides`` in elements along the dimensions that it moves with, None where that is not one
-    number; ``forms``: per subscript that is a plain sum the factors of dimensions, and ``affine``, whether all are."""
+    number; ``forms``: per subscript the factors of dimensions in its plain sum; ``divided``: the dimensions in quotients and remainders
+    beside these, None where data or dynamic sizes are part of a subscript."""
 
     access: Access
     bytes: int
     strides: Mapping[str, int | None]
     forms: tuple[Mapping[str, int], ...]
-    affine: bool
+    divided: frozenset[str] | None
+
+    @property
+    def affine(self) -> bool:
+        """Whether all subscripts are plain sums."""
+        return self.divided == frozenset()
 
     @property
     def tensor(self) -> str:
@@ -111,8 +117,10 @@ class StatementGroup:
             for sub, form in zip(access.subscripts, forms, strict=True)
         ]
         strides = {dim: stride(self.scop, access, dim) for dim in s.dims if any(dim in dims for dims in moving)}
-        factors = tuple(form[0] for form in forms if form is not None)
-        return MemoryAccess(access, DTYPES[access.dtype].bytes, strides, factors, len(factors) == len(forms))
+        known = [form for sub in access.subscripts if (form := subscript_form(sub, self.scop.values))]
+        divided = frozenset[str]().union(*(form.divided for form in known))
+        factors = tuple(form.factors for form in known)
+        return MemoryAccess(access, DTYPES[access.dtype].bytes, strides, factors, divided if len(known) == len(forms) else None)
 
     @cached_property
     def internal(self) -> frozenset[str]:
@@ -197,9 +205,11 @@ class StatementGroup:
     @cached_property
     def reuse(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         """The columns along which some operands of the main statement move and others are read again, by which these are, those nearest in
-        memory first: the class with the nearest one, then the largest other one. None where there are no two, or hardly a sum."""
+        memory first: the class with the nearest one, then the largest other one. None where there are no two, or hardly a sum. Of a column
+        that a subscript divides a block takes one value."""
         s, operands = self.main, self.operands(self.main)
-        if not all(a.affine for a in operands) or prod(s.extent(d) for d in s.reduction) < 4:
+        divided: set[str] = set().union(*(a.divided or () for a in operands))
+        if any(a.divided is None for a in operands) or divided & {*s.reduction} or prod(s.extent(d) for d in s.reduction) < 4:
             return None
 
         def distance(column: int) -> int:
@@ -209,7 +219,7 @@ class StatementGroup:
         by_use: dict[frozenset[int], tuple[int, ...]] = {}
         for c in sorted(self.columns, key=lambda c: (distance(c), -c)):
             used = frozenset(n for n, a in enumerate(operands) if a.moves(self.dims(s)[c]))
-            if self.extent(c) > 1 and 0 < len(used) < len(operands):
+            if self.extent(c) > 1 and 0 < len(used) < len(operands) and self.dims(s)[c] not in divided:
                 by_use[used] = (*by_use.get(used, ()), c)
         if len(by_use) < 2:
             return None

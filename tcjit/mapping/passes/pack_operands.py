@@ -53,14 +53,14 @@ def pack_operands(before: Assignments, options: Options, device: Device) -> Assi
         found = index_classes(a, temporaries.tensors)
         if found is None or found.is_matrix_product:
             return [a]
-        best, least = None, WORTH * ROUGH * _time([a], temporaries, before, options, device)
+        best, least = None, WORTH * ROUGH * cycles_alone([a], temporaries, before, options, device)
         for packing in dict.fromkeys(_packings(found, temporaries)):
             with temporaries.trial():
                 made = _packed(found, packing, temporaries)
                 if _copying(made, temporaries, device) < least:
                     form = next(index_classes(one, temporaries.tensors) for one in made if one.reduction)
                     rough = 1.0 if form is not None and form.is_matrix_product else ROUGH
-                    time = rough * _time(made, temporaries, before, options, device)
+                    time = rough * cycles_alone(made, temporaries, before, options, device)
                     best, least = (packing, time) if time < least else (best, least)
         return _packed(found, best, temporaries) if best else [a]
 
@@ -132,7 +132,7 @@ def _copying(made: Sequence[Assignment], temporaries: Temporaries, device: Devic
     return len(copies) * device.costs.launch + moved / device.costs.l2_load
 
 
-def _time(made: Sequence[Assignment], temporaries: Temporaries, before: Assignments, options: Options, device: Device) -> float:
+def cycles_alone(made: Sequence[Assignment], temporaries: Temporaries, before: Assignments, options: Options, device: Device) -> float:
     """Cycles of the kernels of some assignments, as if they were the program."""
     try:
         return sum(cycles([Phase(g, plan_group(g))]) for g in _groups(made, temporaries, before, options, device))

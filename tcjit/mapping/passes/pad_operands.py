@@ -62,11 +62,11 @@ def pad_operands(before: Assignments, machine: Machine | None) -> Assignments:
         if a.operator != "+=":
             padded = [p for p in padded if p.select is p.read]  # a sum alone leaves out what is 0 under a condition
         plain = replaced(value, {p.select: p.read_of({}) for p in padded})
-        term = plain if on_gpu else without_conditions(plain)[0]
+        term = without_conditions(plain)[0]
         halves = any(access.dtype in NARROW["float32"] for access in walk(plain) if isinstance(access, Access))
         if not padded or not (is_product(term) or (is_plain_product if on_gpu or halves else is_narrow_product)(term)):
             return [a]
-        if on_gpu and product_sides(replace(a, value=plain)) is None:
+        if on_gpu and product_sides(replace(a, value=term)) is None:
             return [a]  # results share no element but those of neighbouring windows, which caches hold: a copy would be traffic alone
         copies, made = [], dict[Expr, Copy]()
         for p in (p for guarded in padded for p in (guarded, *guarded.compared)):

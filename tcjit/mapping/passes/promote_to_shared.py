@@ -6,14 +6,17 @@ the latter exist in shared memory. A statement for each promoted read fills it, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import islpy as isl
 
-from tcjit.grammar.affine import isl_name
+from tcjit.grammar.affine import affine, isl_name
 from tcjit.grammar.arithmetic import divided, index, modulo, plus, total
 from tcjit.grammar.ast import Access, Expr
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.polynomial import names
+from tcjit.grammar.walk import with_indices
 from tcjit.mapping.footprint import WIDE, piece
 from tcjit.mapping.gpu_nest import Distribution, GroupPlan, StatementPlan, by_kernel
 from tcjit.mapping.isl import constraint_text, images, points
@@ -22,6 +25,8 @@ from tcjit.mapping.reduction import identity
 from tcjit.mapping.scop import DynamicBounds
 from tcjit.mapping.scop_builder import LoweredScop, ScopBuilder
 from tcjit.mapping.storage import Axis, Buffer, Storage
+
+Origin = tuple[Sequence[tuple[int, Expr]], int]  # a sum of multiples of what is the same for a piece, and a constant
 
 
 def promote_to_shared(lowered: LoweredScop) -> LoweredScop:
@@ -73,8 +78,8 @@ class _Promotion:
         read, facts, alias, beyond = list[Expr](), list[str](), list[str](), list[str]()
         for axis, (name, (terms, constant), size) in enumerate(zip(locals_, origins, self.sizes, strict=True)):
             extent, known = self.storage.extent_texts[axis], self.storage.extent(axis) is None
-            read.append(total([*((factor, index(dim)) for dim, factor in terms), (1, index(name))], constant))
-            text = " + ".join([*(f"{factor} * {dim}" for dim, factor in terms), name, str(constant)])
+            read.append(total([*terms, (1, index(name))], constant))
+            text = str(affine(read[-1], {}))
             facts.append(f"0 <= {text} < {extent}")
             alias.append(f"({text})")
             if self.item.padded:
@@ -107,10 +112,10 @@ class _Promotion:
 
     def _ends(self, axis: int) -> list[tuple[str, int]]:
         """Where the terms of a padded reader end along an axis: the number of a term, in isl's words, and how many there are."""
-        factors, _ = self.piece.forms[axis]
-        names = {dim: name for name, (dim, _) in self.steps.items()}
+        factors = self.piece.forms[axis].factors
+        steps_of = {dim: name for name, (dim, _) in self.steps.items()}
         steps = [(dim, share) for dim, share in self.item.steps if dim in factors and share.extent % share.whole_tile]
-        return [(f"{share.tile} * {names[dim]} + l{axis}" if dim in names else f"l{axis}", share.extent) for dim, share in steps]
+        return [(f"{share.tile} * {steps_of[dim]} + l{axis}" if dim in steps_of else f"l{axis}", share.extent) for dim, share in steps]
 
     @property
     def asynchronous(self) -> bool:
@@ -119,25 +124,24 @@ class _Promotion:
 
     def _used(self, dynamic: DynamicBounds) -> list[str]:
         """The condition under which a block reads the piece of a step, where it is none for some: their loop ends before it arrives."""
-        scop, names = self.draft.scop, ", ".join(self.uniform)
+        scop = self.draft.scop
         tiles = [f"floor(({isl_name(dim)} - {share.lower})/{share.tile})" for dim, share in self.uniform.values()]
         facts = [f"0 <= {name} < {share.tiles}" for name, (_, share) in self.uniform.items()]
         facts += [f"{lower} <= {name} < {upper}" for name, lower, upper in dynamic]
         every = points(scop.ctx, self.uniform, [*facts, *scop.context], scop.parameters)
         tile = images(scop.ctx, self.reader.isl_dims, tiles, scop.parameters)
         used = every.intersect(scop.instances(self.reader).reset_tuple_id().apply(tile))
-        if every.is_subset(used) or (self.asynchronous and self._interrupted(used, names)):
+        if every.is_subset(used) or (self.asynchronous and self._interrupted(used)):
             return []
         return [constraint_text(used.gist(every))]
 
-    def _interrupted(self, used: isl.Set, names: str) -> bool:
+    def _interrupted(self, used: isl.Set) -> bool:
         """Whether copies of the steps that are read, and the steps themselves, would leave out iterations of their loop."""
-        outer = names.rpartition(", ")[0]
-        step = names.rpartition(", ")[2]
+        *outer, step = self.uniform
 
         def moved(where: str) -> isl.Map:
-            to = f"{outer}, t" if outer else "t"
-            return isl.Map.read_from_str(used.get_ctx(), f"{self.draft.scop.parameters}{{ [{names}] -> [{to}] : {where} }}")
+            times = f"[{', '.join(self.uniform)}] -> [{', '.join([*outer, 't'])}] : {where}"
+            return isl.Map.read_from_str(used.get_ctx(), f"{self.draft.scop.parameters}{{ {times} }}")
 
         times = used.apply(moved(f"t = {step} or t = {step} - {self.plan.stages - 1}"))
         later, earlier = times.apply(moved(f"t > {step}")), times.apply(moved(f"t < {step}"))
@@ -149,30 +153,35 @@ class _Promotion:
         open_ended = [(name, dim, share) for name, (dim, share) in self.uniform.items() if dim in upper]
         return tuple((name, "0", f"floor(({upper[dim]} + {s.tile - 1 - s.lower})/{s.tile})") for name, dim, s in open_ended)
 
-    def _origin(self, axis: int) -> tuple[list[tuple[str, int]], int]:
-        """The least subscript of the piece: a sum over the copy's block and step dimensions, and a constant."""
-        factors, constant = self.piece.forms[axis]
-        terms: list[tuple[str, int]] = []
-        for dim, factor in factors.items():
+    def _origin(self, axis: int) -> Origin:
+        """The least subscript of the piece."""
+        form = self.piece.forms[axis]
+        constant, terms = form.constant, list[tuple[int, Expr]]()
+        for dim, factor in form.factors.items():
             constant += factor * self.lower[dim]
             if factor < 0:
                 constant += factor * (self.piece.spans[dim] - 1)
-            terms += [(name, factor * share.tile) for name, (of, share) in self.uniform.items() if of == dim]
+            terms += [(factor * share.tile, index(name)) for name, (of, share) in self.uniform.items() if of == dim]
+        tiles = {dim: [(share.tile, index(name))] for name, (dim, share) in self.uniform.items()}
+        for factor, part in form.rest:  # over dimensions of which a tile has one value
+            terms.append((factor, with_indices(part, {dim: total(tiles.get(dim, []), self.lower[dim]) for dim in names(part)})))
         return terms, constant
 
-    def _reach(self, terms: list[tuple[str, int]], constant: int) -> tuple[int, int]:
+    def _reach(self, terms: Sequence[tuple[int, Expr]], constant: int) -> tuple[int, int]:
         """The least and greatest origin of all pieces along an axis."""
-        ends = [factor * (self.uniform[name][1].tiles - 1) for name, factor in terms]
-        return constant + sum(min(0, end) for end in ends), constant + sum(max(0, end) for end in ends)
+        ctx = self.draft.scop.ctx
+        every = points(ctx, self.uniform, [f"0 <= {name} < {share.tiles}" for name, (_, share) in self.uniform.items()])
+        origins = every.apply(images(ctx, self.uniform, [str(affine(total(terms, constant), {}))]))
+        return int(origins.dim_min_val(0).to_python()), int(origins.dim_max_val(0).to_python())
 
     def _places(self) -> tuple[Expr, ...]:
         """The subscripts of the reader's element in the copy."""
         tiles = dict(self.uniform.values())
         result = [divided(plus(index(dim), -share.lower), share.tile) for dim, share in tiles.items()]
-        for factors, _ in self.piece.forms:
+        for form in self.piece.forms:
             terms: list[tuple[int, Expr]] = []
             constant = 0
-            for dim, factor in factors.items():
+            for dim, factor in form.factors.items():
                 place = plus(index(dim), -self.lower[dim])
                 terms.append((factor, modulo(place, tiles[dim].tile) if dim in tiles else place))
                 if factor < 0:
@@ -190,7 +199,7 @@ class _Promotion:
         axes += [Axis(0, ((1, size, stride),) if size > 1 else ()) for size, stride in zip(self.sizes, self.piece.strides, strict=True)]
         return Buffer(copy.name, self.mark, "shared", tuple(axes), step * (self.plan.stages if self.asynchronous else 1))
 
-    def _axes(self, origins: list[tuple[list[tuple[str, int]], int]]) -> tuple[tuple[str, Distribution], ...]:
+    def _axes(self, origins: Sequence[Origin]) -> tuple[tuple[str, Distribution], ...]:
         """The piece on the block's threads, neighbours in memory on neighbouring ones."""
         last = self.piece.contiguous
         left = self.plan.threads
@@ -203,7 +212,7 @@ class _Promotion:
             left //= count
         return tuple(reversed(shares))
 
-    def _vector(self, origins: list[tuple[list[tuple[str, int]], int]]) -> int:
+    def _vector(self, origins: Sequence[Origin]) -> int:
         """Elements of one access, as far as every piece is known to start on a multiple of them."""
         axis = self.piece.contiguous
         wide = WIDE // DTYPES[self.storage.dtype].bytes
@@ -212,7 +221,7 @@ class _Promotion:
         if self.storage.strides[axis] != 1 or wide < 2:
             return 1
         terms, constant = origins[axis]
-        facts = [self.sizes[axis], self.storage.shape[axis], constant, *(factor for _, factor in terms)]
+        facts = [self.sizes[axis], self.storage.shape[axis], constant, *(factor for factor, _ in terms)]
         facts += [step if step is not None else 1 for a, step in enumerate(self.storage.strides) if a != axis and self.storage.shape[a] > 1]
         while wide > 1 and any(fact % wide for fact in facts):
             wide //= 2

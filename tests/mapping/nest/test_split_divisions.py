@@ -1,6 +1,6 @@
 """Dimensions that are divided by constants: what they are split into, in reductions and in copies.
 
-Modules: mapping.nest.strip_mine mapping.passes.strip_mine_copies
+Modules: mapping.nest.strip_mine mapping.passes.strip_mine_copies mapping.passes.strip_mine_products
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ import tcjit
 from tcjit.errors import VerifyError
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.extract import extract
+from tcjit.mapping.machine import SM_90
 from tcjit.mapping.nest.strip_mine import Strip, split_divisions
+from tcjit.mapping.options import Options
 from tcjit.mapping.passes.strip_mine_copies import strip_mine_copies
+from tcjit.mapping.passes.strip_mine_products import strip_mine_products
 from tcjit.mapping.verify_assignments import verify_assignments
 
 UNFOLD = "Y(p,l) = Z(p/9, l/(W - 2) + p/3%3, l%(W - 2) + p%3) where p in 0:9*C, l in 0:(H - 2)*(W - 2)"
@@ -90,6 +93,21 @@ def test_wrong_digits_are_refused(change: object) -> None:
     assert callable(change)
     with pytest.raises(VerifyError, match="strip_mine_copies: statement 1 of f"):
         verify_assignments("strip_mine_copies", before, before.with_parts([[change(after.assignments[0])]]))
+
+
+@pytest.mark.parametrize(("text", "dims"), [
+    ("O(i,n) +=! X(i,k) * Y(i/8,k,n)", ["i_block", "i", "n", "k"]),
+    ("O(i,n) +=! X(i,k) * Y(i/8,k,n) where n in 0:40", ["i", "n", "k"]),  # too few columns to pay
+    ("O(m,i,n) +=! X(m,k) * Y(i/8,k,n) where i in 0:64", ["m", "i", "n", "k"]),  # has two sides already
+    ("O(i) +=! X(0,k) * Y(i/8,k,0) where i in 0:64", ["i", "k"]),  # would have one
+    ("O(i,n) max=! X(i,k) * Y(i/8,k,n)", ["i", "n", "k"]),
+])  # fmt: skip
+def test_products_have_digits_that_make_a_tile(text: str, dims: list[str]) -> None:
+    shapes = {"X": (64, 128), "Y": (8, 128, 2000)}
+    before = extract(program(f"def f(float(A,K) X, float(B,K,N) Y) -> (O) {{ {text} }}", shapes))
+    after = strip_mine_products(before, Options(), SM_90)
+    verify_assignments("strip_mine_products", before, after)
+    assert list(after.assignments[0].dims) == dims
 
 
 @pytest.mark.parametrize("target", ["cpu", "reference"])
