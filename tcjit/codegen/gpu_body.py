@@ -23,6 +23,7 @@ from tcjit.grammar.ast import Access, Binary, Call, Cast, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear, Ranges, limits
 from tcjit.grammar.polynomial import names, number
+from tcjit.mapping.footprint import WIDE
 from tcjit.mapping.marks import AsyncCopy, Atomic, Grid, GridBlock, Mma, Reduce, Scatter, Sync, Threads, Unroll, Vector, WaitGroup
 
 UNROLLED_BYTES = 128  # of the values of iterations that are written out, and may be under way at once, where nothing is kept in arrays
@@ -210,11 +211,26 @@ class GpuBodyEmitter(GpuEmitter):
             if any(self.sums_products(run) for run in below):
                 return 1  # a copy of the code with guards is for few tiles: a short one suffices
             factor = max(1, UNROLLED_STEPS // self._steps(node.body))
+        elif arrays and not moving and (together := self._loaded_together(node)) > 1:
+            factor = together  # in more of them the compiler loads ahead, for which there are no registers
         elif arrays:
             return 0
         else:
             factor = max(1, UNROLLED_BYTES // self._bytes(node.body))
         return factor if factor < (node.trips or 0) else 0
+
+    def _loaded_together(self, node: For) -> int:
+        """The neighbours in shared memory that one access loads, where iterations of a loop read neighbours there."""
+        found = [1]
+        for run in runs(node.body):
+            for access, _ in self.mapped.scop.statement(run.statement).reads:
+                buffer = self.memory.private(access.tensor, self.marks)
+                with self.ranged(node):
+                    address = self.operand(access, run) if buffer is not None and buffer.space == "shared" else None
+                    follows = address is not None and replace(address, fixed=self.plain(address.fixed)).follows(node.variable)
+                if follows:
+                    found.append(WIDE // DTYPES[access.dtype].bytes)
+        return max(found)
 
     def _in_arrays(self, run: Run) -> list[Access]:
         """The accesses of a statement to arrays of the thread's own."""

@@ -63,6 +63,8 @@ def piece(
         able = _matrix_axes(forms, spans)
         fast = next((axis for axis in near if axis in able), None)
         return None if fast is None else Piece(forms, spans, sizes, near[0], fast, WIDE // size)
+    if _along_terms(forms, sizes, plan, item, near[0], WIDE // size):
+        return Piece(forms, spans, sizes, near[0], near[0], WIDE // size)
     fast = _fast(forms, sizes, plan, item, near[0])
     wide = max(1, WIDE // size // 4)  # keeps rows of 4-byte elements aligned to 16 bytes
     padding = 0 if fast == near[0] else 4 * wide if any(share.vector > 1 for share in plan.columns) else 1
@@ -96,6 +98,19 @@ def _fast(forms: Sequence[SubscriptForm], sizes: Sequence[int], plan: GroupPlan,
             if form.factors.get(dim) == 1 and sizes[axis] > 1:
                 return axis
     return otherwise
+
+
+def _along_terms(
+    forms: Sequence[SubscriptForm], sizes: Sequence[int], plan: GroupPlan, item: StatementPlan, near: int, wide: int
+) -> bool:
+    """Whether threads read rows that follow each other, several neighbouring terms of each at once: then the copy is as the tensor lies.
+    Rows are ``wide`` elements longer, so that eight of them lie in different banks."""
+    moving = [list(form.factors.items()) for form, size in zip(forms, sizes, strict=True) if size > 1]
+    terms, shares = dict(item.steps), {dim: plan.columns[c] for c, dim in enumerate(item.columns)}
+    if any(len(one) != 1 or one[0][1] != 1 for one in moving) or sizes[near] % wide or len(moving) < 2:
+        return False
+    rows = [one[0][0] for one in moving if one != list(forms[near].factors.items())]
+    return next(iter(forms[near].factors)) in terms and all(dim in shares and shares[dim].vector == 1 for dim in rows)
 
 
 def _matrix_axes(forms: Sequence[SubscriptForm], spans: Mapping[str, int]) -> list[int]:

@@ -52,17 +52,16 @@ def test_the_matmul_preset(text: str, device: Device, release: str) -> None:
     made = mapped(text, SQUARE, device)
     binary, code = compiled(made, device)
     (resources,) = binary.resources.values()
-    step, results = 16, 64
+    terms, results = 4, 64  # that a thread loads of a row at once
     inner = innermost(code)
-    assert histogram(inner)["FFMA"] == step * results
-    assert resources.spill_stores == resources.spill_loads == resources.stack == 0
+    assert histogram(inner)["FFMA"] == terms * results and len(inner) <= terms * (results + 6)
+    assert resources.spill_stores == resources.spill_loads == resources.stack == 0 and resources.registers <= 128  # of two blocks
     assert not {"LDL", "STL"} & set(histogram(code))
-    assert not {"LDG", "STS"} & set(histogram(inner)) and histogram(inner)["LDGSTS"] and histogram(inner)["BAR"] == 1
+    assert histogram(code)["LDGSTS"] == count(code, "LDGSTS", "128") and not histogram(code)["STS"]
     # 8 and 8 operands for every term; now and then ptxas loads one of them twice
-    assert step * 4 == count(inner, "LDS", "128") <= count(inner, "LDS") <= step * 4 + 2
-    assert count(code, "STG") == count(code, "STG", "128") == results // 4
-    # a transposing copy writes rows that are read 16 bytes at once: two of its elements meet in a bank
-    assert all(touch.rounds <= (2 * touch.least if touch.writes else touch.least) for touch in touches(made, device))
+    assert terms * 4 == count(inner, "LDS", "128") <= count(inner, "LDS") <= terms * 4 + 2
+    assert count(code, "STG") == results // (4 if text is MATMUL else 1)
+    assert all(touch.rounds <= touch.least for touch in touches(made, device))
 
 
 def test_odd_sizes_run_the_inner_loop_of_even_ones() -> None:
@@ -79,7 +78,7 @@ def test_a_triangular_product_has_no_condition_in_the_loop_of_full_tiles() -> No
     text = "def tri(float(N,N) L, float(N,M) B) -> (C) { C(i,j) +=! (k <= i) ? L(i,k) * B(k,j) : 0.0 }"
     _, code = compiled(mapped(text, {"L": (2048, 2048), "B": (2048, 2048)}))
     full = max(bodies(code), key=lambda body: histogram(body)["FFMA"])
-    assert histogram(full)["FFMA"] == 16 * 64 and count(full, "LDS") <= 16 * 4 + 2
+    assert histogram(full)["FFMA"] == 4 * 64 and count(full, "LDS") <= 4 * 4 + 2
     assert not {"FSEL", "SEL", "FMUL"} & set(histogram(full)) and histogram(full)["ISETP"] <= 8
     assert histogram(code)["FFMA"] <= 17 * 64  # the copy for tiles on the diagonal is short
 
@@ -145,7 +144,7 @@ def test_contractions_that_are_packed(text: str, left: tuple[int, ...], right: t
     binary = nvrtc.compile(source.text, [launch.symbol for launch in source.launches], SM_90.name)
     assert all(r.spill_stores == r.spill_loads == r.stack == 0 for r in binary.resources.values())
     counts = [histogram(instructions)[instruction] for instructions in sass(binary.cubin).values()]
-    assert max(counts) >= (8 if instruction == "HMMA" else 512)
+    assert max(counts) >= (8 if instruction == "HMMA" else 256)
 
 
 @pytest.mark.parametrize("device", [SM_80, SM_90], ids=["sm_80", "sm_90"])

@@ -108,7 +108,7 @@ def test_rows_that_find_no_room_stay_in_memory() -> None:
 
 
 def test_a_device_with_less_shared_memory_takes_fewer_rows() -> None:
-    rows = {"X": (8192, 32), "W": (2048, 32)}
+    rows = {"X": (8192, 16), "W": (2048, 16)}
     assert shared(mapped(ROWS, rows, SM_90)[0])["S"] == 16 * (2048 + 4)
     assert len(mapped(ROWS, rows, SM_80)[0].launches) == 2
     small, _ = mapped(ROWS, rows, OPENCL)

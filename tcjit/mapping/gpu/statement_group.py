@@ -196,11 +196,13 @@ class StatementGroup:
         return score, self.accesses(s)[0].stride(dim) == 1, s.extent(dim)
 
     def along_rows(self, column: int) -> bool:
-        """Whether a column counts rows of what is written, and of something kept that the main statement reads: threads then take rows
+        """Whether a column counts rows of what is kept, or of what asynchronous copies leave as it lies, along terms: threads then take rows
         that follow each other."""
-        dim = self.dims(self.main)[column]
+        dim, terms = self.dims(self.main)[column], {d for d in self.main.reduction if self.main.extent(d) >= WARP}
         write, _, *reads = self.accesses(self.main)
-        return write.stride(dim) != 1 and any(a.tensor in self.kept and a.stride(dim) not in (0, 1) for a in reads)
+        kept = write.stride(dim) != 1 and any(a.tensor in self.kept and a.stride(dim) not in (0, 1) for a in reads)
+        copied = [a for a in reads if a.moves(dim) and a.tensor not in self.kept and not a.shifted and a.bytes == 4]
+        return kept or ("async_copy" in self.device.capabilities and any(a.stride(d) == 1 for a in copied for d in terms))
 
     @cached_property
     def reuse(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
