@@ -62,7 +62,7 @@ def chunk_reduction(
 ) -> list[Assignment]:
     """An assignment by itself, or the reductions that take its place."""
     asked = number_of_chunks(a, temporaries, before, options, target)
-    if asked > 1 and not options.reduction_chunks and isinstance(target, Device) and not a.dynamic and _sides(a, before) is not None:
+    if asked > 1 and not options.reduction_chunks and isinstance(target, Device) and not a.dynamic and guarded_sides(a, before) is not None:
         dim, lower, upper = cut_dimension(a.terms, asked)  # as the model has it
         size = chunk_size(upper - lower, asked)
         return partial_results(a, Chunks(dim, lower, upper, size, -(-(upper - lower) // size)), temporaries, before, apart=True)
@@ -93,7 +93,7 @@ def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target:
         cut = _chunks(a, asked, target, ordered)
         rows = len(ordered) > 1 and cut.dim == ordered[-1][0]
         return min(asked, max(CPU_CHUNKS, (cut.upper - cut.lower) // RUN)) if rows else asked
-    if not a.dynamic and (sides := _sides(a, before)) is not None:
+    if not a.dynamic and (sides := guarded_sides(a, before)) is not None:
         return product_chunks(a, sides, target)
     extents = {name: upper - lower for name, lower, upper in a.terms}
 
@@ -106,7 +106,7 @@ def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target:
     return min(-(-2 * target.processors // results), terms // (GATHERED_TERMS if gathers else BLOCK_TERMS), longest)
 
 
-def _sides(a: Assignment, before: Assignments) -> Sides | None:
+def guarded_sides(a: Assignment, before: Assignments) -> Sides | None:
     """Those of a product; where it stands under conditions, ``restrict_products`` makes one of it."""
     return product_sides(replace(a, value=guarded_term(a.value, a.operator, before.values)[1]))
 

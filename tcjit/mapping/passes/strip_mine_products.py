@@ -10,8 +10,8 @@ from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewri
 from tcjit.mapping.machine import Device
 from tcjit.mapping.nest.strip_mine import split_divisions
 from tcjit.mapping.options import Options
+from tcjit.mapping.passes.chunk_reductions import guarded_sides
 from tcjit.mapping.passes.pack_operands import WORTH, cycles_alone
-from tcjit.mapping.plan_chunks import product_sides
 
 
 def strip_mine_products(before: Assignments, options: Options, device: Device) -> Assignments:
@@ -19,7 +19,7 @@ def strip_mine_products(before: Assignments, options: Options, device: Device) -
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         split, strips = split_divisions(a, before.values)
-        if not strips or a.dynamic or product_sides(a) is not None or product_sides(split) is None:
+        if not strips or a.dynamic or guarded_sides(a, before) is not None or guarded_sides(split, before) is None:
             return [a]
         whole, parts = (cycles_alone([one], temporaries, before, options, device) for one in (a, split))
         return [split] if parts < WORTH * whole else [a]

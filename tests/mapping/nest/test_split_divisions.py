@@ -97,6 +97,7 @@ def test_wrong_digits_are_refused(change: object) -> None:
 
 @pytest.mark.parametrize(("text", "dims"), [
     ("O(i,n) +=! X(i,k) * Y(i/8,k,n)", ["i_block", "i", "n", "k"]),
+    ("O(i,n) +=! (k > n) ? X(i,k) * Y(i/8,k,n) : 0.0", ["i_block", "i", "n", "k"]),
     ("O(i,n) +=! X(i,k) * Y(i/8,k,n) where n in 0:40", ["i", "n", "k"]),  # too few columns to pay
     ("O(m,i,n) +=! X(m,k) * Y(i/8,k,n) where i in 0:64", ["m", "i", "n", "k"]),  # has two sides already
     ("O(i) +=! X(0,k) * Y(i/8,k,0) where i in 0:64", ["i", "k"]),  # would have one
