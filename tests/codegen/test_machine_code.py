@@ -61,7 +61,8 @@ def test_the_matmul_preset(text: str, device: Device, release: str) -> None:
     # 8 and 8 operands for every term; now and then ptxas loads one of them twice
     assert terms * 4 == count(inner, "LDS", "128") <= count(inner, "LDS") <= terms * 4 + 2
     assert count(code, "STG") == results // (4 if text is MATMUL else 1)
-    assert all(touch.rounds <= touch.least for touch in touches(made, device))
+    # rows that are read in eight different banks: in those of a copy, two meet
+    assert all(touch.rounds <= (2 * touch.least if touch.writes else touch.least) for touch in touches(made, device))
 
 
 def test_odd_sizes_run_the_inner_loop_of_even_ones() -> None:
