@@ -196,8 +196,8 @@ class StatementGroup:
         return score, self.accesses(s)[0].stride(dim) == 1, s.extent(dim)
 
     def along_rows(self, column: int) -> bool:
-        """Whether a column counts rows of what is kept, or of what asynchronous copies leave as it lies, along terms: threads then take rows
-        that follow each other."""
+        """Whether a column counts rows of what is kept, or of what asynchronous copies leave as it lies, along terms: threads then take
+        rows that follow each other."""
         dim, terms = self.dims(self.main)[column], {d for d in self.main.reduction if self.main.extent(d) >= WARP}
         write, _, *reads = self.accesses(self.main)
         kept = write.stride(dim) != 1 and any(a.tensor in self.kept and a.stride(dim) not in (0, 1) for a in reads)
