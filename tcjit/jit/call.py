@@ -162,6 +162,22 @@ class Function:
         """Whether a number is given as a tensor."""
         return any(not p.dims and isinstance(value, torch.Tensor) for p, value in zip(self.signature.params, args))
 
+    def _queued_scalars(self, args: Sequence[Any]) -> frozenset[str]:
+        """The floats that are given as tensors of their type on a device: the host would wait there for all that was queued before."""
+        types = {p.name: tensors.TORCH[p.dtype] for p in self.signature.params if p.name in self._lifted}
+        named = zip((p.name for p in self.signature.params), args)
+        return frozenset(name for name, value in named if name in types and tensors.queued(value) and value.dtype == types[name])
+
+    def _with_scalars_in_memory(self, names: frozenset[str], args: Sequence[Any], unchecked: bool) -> Any:
+        """The results for some scalars that are not read here, as those of a batch of one; None where there is no def over a batch."""
+        try:
+            made = self.batched(names)
+        except CheckError:
+            return None
+        values = [value.reshape(1) if p.name in names else value for p, value in zip(self.signature.params, args)]
+        results = made.apply(values, unchecked)
+        return tuple(result.squeeze(0) for result in results) if isinstance(results, tuple) else results.squeeze(0)
+
     def _slow(self, args: tuple[Any, ...], out: Any, unchecked: bool, inner: bool = False) -> Any:
         """A call with all checks; ``inner`` ones, of derivatives, give a result where there is no gradient: its own backward raises."""
         _check_bool(unchecked)
@@ -178,6 +194,10 @@ class Function:
         if wrt and is_plain and out is None and all(type(value) in tensors.TYPES for value in args if isinstance(value, torch.Tensor)):
             return self._record(unchecked, lambda values, other: (other or self).apply(values, unchecked), *args, again=True)
         is_deferred = wrt or not is_plain or not all(map(tensors.readable, args))
+        if not is_deferred and out is None and (names := self._queued_scalars(args)):
+            results = self._with_scalars_in_memory(names, args, unchecked)
+            if results is not None:
+                return results
         if not is_deferred and self._has_scalar_tensors(args):
             numbers = tuple(map(tensors.number, args))
             if not self._has_scalar_tensors(numbers):

@@ -34,6 +34,7 @@ def codes(dtype: str) -> tuple[int, int]:
 
 TYPES = (torch.Tensor, torch.nn.Parameter)  # torch's own types of tensors, all of whose behaviour is known
 DEVICE_TYPES = ("cpu", "cuda")  # the types of device on which a kernel can run
+QUEUED = ("cuda",)  # those that run what they are given while the host goes on
 
 
 def device_of(tensor: torch.Tensor) -> str:
@@ -81,6 +82,11 @@ def readable(value: object) -> bool:
 def number(value: object) -> object:
     """The number in a tensor without dimensions; anything else as it is."""
     return value.item() if isinstance(value, torch.Tensor) and not value.dim() and plain(value) else value
+
+
+def queued(value: object) -> bool:
+    """Whether a value is a tensor without dimensions, and reading it waits for a device."""
+    return isinstance(value, torch.Tensor) and not value.dim() and value.device.type in QUEUED and plain(value)
 
 
 def freed(tensor: torch.Tensor) -> bool:

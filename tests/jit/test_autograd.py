@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import tcjit
+from tcjit.runtime import tensors
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.sample(2, over="targets")]
 CUDA = "tests/cuda/test_cuda_calls.py has calls on tensors of a GPU"
@@ -365,3 +366,30 @@ def test_kernels_refuse(tc: Any) -> None:
     (x,) = arguments("cube")
     kernel = tc.cube.compile(x.detach())
     assert_refused(lambda: kernel(x), tcjit.ArgumentError, "no gradient passes here")
+
+
+def test_numbers_on_a_device_are_not_read_by_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A parameter and the gradient of a loss: to read them would be to wait for the device. Here the CPU stands in for one."""
+
+    def refuse(tensor: torch.Tensor) -> None:
+        raise AssertionError("the host waits")
+
+    text = "def loss(float(N) X, float a) -> (L, Y) { L() +=! a * X(n) * X(n)  Y(n) = a * X(n) }"
+    function = tcjit.define(text, target="cpu").loss
+    x, a = torch.randn(100, requires_grad=True), torch.tensor(0.7, requires_grad=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(tensors, "QUEUED", ("cpu",))
+        patched.setattr(torch.Tensor, "item", refuse)
+        for _ in range(2):  # the second call is prepared for
+            first, second = function(x, a)
+            of_x, of_a = torch.autograd.grad(3 * first + second.sum(), (x, a), create_graph=True)
+        again = torch.autograd.grad(of_x.sum(), (x, a))
+        with torch.no_grad():
+            plain = function(x, a)
+        out = torch.empty(())
+    assert (first.shape, second.shape, of_a.shape) == ((), (100,), ())
+    torch.testing.assert_close([first, second, *plain], [a * (x * x).sum(), a * x] * 2)
+    torch.testing.assert_close([of_x, of_a], [6 * a * x + a, 3 * (x * x).sum() + x.sum()])
+    torch.testing.assert_close([*again], [torch.full_like(x, 6 * 0.7), 6 * x.sum() + 100])
+    function(x.detach(), a.detach(), out=(out, torch.empty(100)))  # where the caller gives room, numbers are read
+    torch.testing.assert_close(out, first.detach())
