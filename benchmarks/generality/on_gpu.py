@@ -61,6 +61,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=min(12, os.cpu_count() or 1), help="processes that compile (%(default)s)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="check no operator after half of that, and time none after it")
     parser.add_argument("--json", type=Path, help="a file for all rows")
+    parser.add_argument("--page", type=Path, help="a page of those that were timed")
     parser.add_argument("--dry-run", action="store_true", help="on the CPU")
     parser.add_argument("--child", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, default=float("inf"), help=argparse.SUPPRESS)
@@ -238,6 +239,19 @@ def summary(records: Sequence[Record]) -> str:
     return "\n".join([counted, "the worst:", *map(line, ranked[:WORST]), *map(line, bad)])
 
 
+def page(seed: int, facts: Mapping[str, Any], records: Sequence[Record]) -> str:
+    """The operators that were timed, the slowest beside eager PyTorch first."""
+    ranked = sorted((record for record in records if "ratio" in record), key=lambda record: float(record["ratio"]))
+    ratios = [record["ratio"] for record in ranked]
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    mean, fifth = statistics.geometric_mean(ratios), timing.percentile(ratios, 0.05)
+    said = f"{len(ratios)} timed: geometric mean {mean:.2f}, 5th percentile {fifth:.2f}"
+    rows = [f"| {r['id']} | {r['tcjit_us']:.1f} | {r['eager_us']:.1f} | {r['ratio']:.2f} | {', '.join(r['arguments'])} |" for r in ranked]
+    head = ["| operator | tcjit, us | eager, us | ratio | arguments |", "| --- | --- | --- | --- | --- |"]
+    title = [f"# {facts['device']}", "", f"Operators of seed {seed}, untuned, by `on_gpu.py`; {versions};", f"{said}.", ""]
+    return "\n".join([*title, *head, *rows, ""])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     given = arguments(argv)
     if not given.dry_run:
@@ -267,6 +281,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print("\n" + summary(records))
     if given.json:
         given.json.write_text(json.dumps({"seed": given.seed, "machine": device.facts(), "rows": records}, indent=1) + "\n")
+    if given.page:
+        given.page.write_text(page(given.seed, device.facts(), records))
     return 1 if any(record.get("wrong") or record.get("error") for record in records) else 0
 
 

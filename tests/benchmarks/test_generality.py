@@ -137,13 +137,15 @@ def test_operators_for_a_gpu_are_larger(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_dry_run_on_the_cpu_of_what_a_gpu_is_timed_by(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / "generality" / "on_gpu.py"), "--dry-run", "--count", "4", "--seed", "3", "--jobs", "2"]
     written = ["--only", "kalman_update_2d,masked_zonal_anomaly"]  # gradients of a symmetric matrix, and one that is zero but for rounding
-    rest = ["--family", "permutation,scan,written,gradient", *written, "--json", str(tmp_path / "rows.json")]
+    files = ["--json", str(tmp_path / "rows.json"), "--page", str(tmp_path / "page.md")]
+    rest = ["--family", "permutation,scan,written,gradient", *written, *files]
     done = subprocess.run([*command, *rest], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
     names = [f"{kind}/{name}" for kind in ("written", "gradient") for name in ("kalman_update_2d", "masked_zonal_anomaly")]
     assert [row["id"] for row in rows] == ["permutation/0", "scan/0", "permutation/1", "scan/1", *names]
     assert all(row["ratio"] > 0 and row["wrong"] == "" for row in rows) and "8 timed: geometric mean" in done.stdout
+    assert (tmp_path / "page.md").read_text().count("\n| written/") == 2
 
 
 @pytest.mark.host
