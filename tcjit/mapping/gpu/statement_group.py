@@ -202,6 +202,7 @@ class StatementGroup:
         write, _, *reads = self.accesses(self.main)
         kept = write.stride(dim) != 1 and any(a.tensor in self.kept and a.stride(dim) not in (0, 1) for a in reads)
         copied = [a for a in reads if a.moves(dim) and a.tensor not in self.kept and not a.shifted and a.bytes == 4]
+        copied = [a for a in copied if all(step == 1 or (step or 1) % 4 == 0 for step in a.strides.values())]  # by 16 bytes
         return kept or ("async_copy" in self.device.capabilities and any(a.stride(d) == 1 for a in copied for d in terms))
 
     @cached_property

@@ -24,6 +24,7 @@ from tcjit.mapping.plan_chunks import Sides, chunk_size, cut_dimension, product_
 from tcjit.mapping.reduction import guarded_term, identity
 from tcjit.mapping.storage import Bounds, Storage, fresh
 from tcjit.mapping.strides import affine_form, fits_block, stride_in
+from tcjit.mapping.tile_time import LOAD
 
 BLOCK_TERMS = 4096  # of a reduction, that are worth a block of a GPU
 GATHERED_TERMS = 256  # where each of them waits for an element anywhere in memory: one of each thread
