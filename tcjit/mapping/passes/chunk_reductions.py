@@ -95,6 +95,9 @@ def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target:
         rows = len(ordered) > 1 and cut.dim == ordered[-1][0]
         return min(asked, max(CPU_CHUNKS, (cut.upper - cut.lower) // RUN)) if rows else asked
     if not a.dynamic and (sides := guarded_sides(a, before)) is not None:
+        processors = target.costs.fma_rate * target.processors
+        if product_sides(a) is None and a.points * (1 + 2 * LOAD) / processors < target.costs.launch:
+            return 1  # without a tile, too, its conditions in the loop, it takes less than another launch
         return product_chunks(a, sides, target)
     extents = {name: upper - lower for name, lower, upper in a.terms}
 
