@@ -494,6 +494,8 @@ def is_converted(wide: Expr, value: Expr) -> bool:
     if isinstance(wide, Select) and isinstance(value, Select) and wide != value:
         return wide.condition == value.condition and is_converted(wide.then, value.then) and is_converted(wide.other, value.other)
     if isinstance(wide, Const) and isinstance(value, Const):
+        if isinstance(value.value, bool):
+            return DTYPES[wide.dtype].is_integer and wide.value == int(value.value)
         return DTYPES[wide.dtype].kind == DTYPES[value.dtype].kind == "float" and repr(wide.value) == repr(value.value)
     return wide in (value, Cast(value, dtype=wide.dtype))
 

@@ -42,4 +42,6 @@ def _converted(value: Expr, dtype: str) -> Expr:
         return Select(value.condition, _converted(value.then, dtype), _converted(value.other, dtype), dtype=dtype)
     if isinstance(value, Const) and DTYPES[value.dtype].kind == DTYPES[dtype].kind == "float":
         return replace(value, dtype=dtype)
+    if isinstance(value, Const) and isinstance(value.value, bool):
+        return Const(int(value.value), dtype=dtype)
     return Cast(value, dtype=dtype)

@@ -74,7 +74,8 @@ def _shifts(text: str) -> Edited:
                     continue
                 end = _closing(text, at)
                 kind = "text: tree's place shifted" if name.startswith("tc_scratch") else "text: copy shifted"
-                yield kind, f"{name}: {line[0].strip()}", text[:end] + " + 1" + text[end:], ""
+                idle = "zeros beyond a tensor may be of results that are not stored" if line[0].endswith("] = 0.0f;") else ""
+                yield kind, f"{name}: {line[0].strip()}", text[:end] + " + 1" + text[end:], idle
 
 
 def _closing(text: str, at: int) -> int:
