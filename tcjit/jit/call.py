@@ -175,7 +175,11 @@ class Function:
         except CheckError:
             return None
         values = [value.reshape(1) if p.name in names else value for p, value in zip(self.signature.params, args)]
-        results = made.apply(values, unchecked)
+        try:
+            results = made.apply(values, unchecked)
+        except TCError:
+            arguments.check(self.signature, args, self._asked, deferred=names)  # which tells of the def that the caller knows
+            raise
         return tuple(result.squeeze(0) for result in results) if isinstance(results, tuple) else results.squeeze(0)
 
     def _slow(self, args: tuple[Any, ...], out: Any, unchecked: bool, inner: bool = False) -> Any:

@@ -386,6 +386,8 @@ def test_numbers_on_a_device_are_not_read_by_the_host(monkeypatch: pytest.Monkey
         again = torch.autograd.grad(of_x.sum(), (x, a))
         with torch.no_grad():
             plain = function(x, a)
+            with pytest.raises(tcjit.errors.ArgumentError, match=r"argument 1 of loss\(\), float32\(N\) X"):
+                function(x.double(), a)
         out = torch.empty(())
     assert (first.shape, second.shape, of_a.shape) == ((), (100,), ())
     torch.testing.assert_close([first, second, *plain], [a * (x * x).sum(), a * x] * 2)
