@@ -144,7 +144,7 @@ def _groups(
     made: Sequence[Assignment], temporaries: Temporaries, before: Assignments, options: Options, device: Device
 ) -> list[StatementGroup]:
     known: Mapping[str, str] = {name: storage.role for name, storage in before.storages.items()}
-    used = {tensor: temporaries.tensors[tensor] for a in made for tensor in (a.tensor, *a.inputs)}
+    used = {tensor: temporaries.tensors[tensor] for a in made for tensor in (a.tensor, *a.tensors_read)}
     result = made[-1].tensor
     outside = {name for name in used if known.get(name) == "temporary"}  # what others write or read
     tensors = [replace(t, role="output" if name == result else "input") if name in outside else t for name, t in used.items()]
