@@ -11,6 +11,7 @@ from math import prod
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.mapping.footprint import WIDE
 from tcjit.mapping.gpu_nest import Distribution, StatementPlan
 from tcjit.mapping.machine import Device
 from tcjit.mapping.options import Options
@@ -202,7 +203,7 @@ class StatementGroup:
         write, _, *reads = self.accesses(self.main)
         kept = write.stride(dim) != 1 and any(a.tensor in self.kept and a.stride(dim) not in (0, 1) for a in reads)
         copied = [a for a in reads if a.moves(dim) and a.tensor not in self.kept and not a.shifted and a.bytes == 4]
-        copied = [a for a in copied if all(step == 1 or (step or 1) % 4 == 0 for step in a.strides.values())]  # by 16 bytes
+        copied = [a for a in copied if all(step == 1 or (step or 1) % (WIDE // a.bytes) == 0 for step in a.strides.values())]
         return kept or ("async_copy" in self.device.capabilities and any(a.stride(d) == 1 for a in copied for d in terms))
 
     @cached_property
