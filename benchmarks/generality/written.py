@@ -46,7 +46,8 @@ def main() -> int:
         tensors = one.tensors()
         try:
             error, limit = checked_gradients(one, tensors)
-        except NoGradients:
+        except NoGradients as none:
+            print(f"{one.name:30s} {none}", flush=True)
             continue
         if not error <= limit:
             wrong.append(one.name)
