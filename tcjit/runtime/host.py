@@ -377,6 +377,8 @@ def _probe(command: tuple[str, ...]) -> Compiler:
         optional = [native] if native else []
         if "__AVX512F__" in words:
             optional.append("-mprefer-vector-width=512")
+            if "gcc version" in words:  # it moves short arrays by 32 bytes on older processors, and a read of 64 waits for such stores
+                optional += ["-mmove-max=512", "-mstore-max=512"]
         optional += _OPTIONAL
         if "__x86_64__" in words:
             optional += _X86

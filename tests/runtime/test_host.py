@@ -84,6 +84,30 @@ def test_flags() -> None:
     assert ("-mprefer-vector-width=512" in tool.flags) == with_avx512
 
 
+@pytest.mark.skipif(not host.compiler().vector_bytes == 64, reason="vectors of 64 bytes are there to be stored and read")
+def test_short_arrays_are_moved_whole(tmp_path: Path) -> None:
+    """gcc 12 fills an array in two stores of 32 bytes where it takes the processor for an old one, and the read of 64 waits for both."""
+    tool = host.compiler()
+    text = """
+typedef float vector __attribute__((vector_size(64)));
+typedef float unaligned __attribute__((vector_size(64), aligned(4), may_alias));
+void f(float *restrict y, const float *restrict x, long n) {
+  vector sum = {0};
+  for (long i = 0; i < n; ++i) {
+    float terms[16] __attribute__((aligned(64)));
+#pragma omp simd
+    for (int l = 0; l < 16; ++l) terms[l] = x[17 * i + l];
+    sum = sum + *(const unaligned *)terms;
+  }
+  *(unaligned *)y = sum;
+}
+"""
+    (tmp_path / "f.c").write_text(text)
+    flags = [flag for flag in tool.flags if flag != "-shared"]
+    subprocess.run([*tool.command, *flags, "-S", "f.c", "-o", "f.s"], cwd=tmp_path, check=True)
+    assert "ymm" not in (tmp_path / "f.s").read_text()
+
+
 # gcc 12 keeps a slot for the private copies of `sum` in the red zone, clears it with an aligned store, and does not align it
 SHORT_SUM = """
 #include <stdint.h>
