@@ -76,9 +76,12 @@ def plan_loops(scop: Scop, group: Group, options: Options, machine: Machine) -> 
             merged = _merge_transposed(scop, group, lane, near, tile, machine) if near else _merge_rows(scop, group, lane, tile, machine)
     elif group.columns:
         tile[-1] = _together(scop, group, machine)
+    between: list[int] = []
+    if lane is not None and accumulated is None and merged is None and not near:
+        between = _block_interleaved(scop, group, lane, main, tile, machine)
     for c, size in zip(columns, options.tile, strict=False):
         tile[c] = size or tile[c]
-    order = tuple(sorted(columns, key=lambda c: (c == lane, c == merged, c in near, c)))
+    order = tuple(sorted(columns, key=lambda c: (c in between, c == lane, c == merged, c in near, c)))
     return LoopPlan(order, tuple(tile), lanes, accumulated, merged)
 
 
@@ -96,6 +99,20 @@ def is_accumulated(scop: Scop, s: ScopStatement, lane: str) -> bool:
     own = any(access.tensor == s.tensor for access in read)
     in_type = dtypes <= WIDE and s.value.dtype == scop.tensor(s.tensor).dtype
     return in_type and not own and all(stride(scop, access, lane) in (0, 1) for access in read)
+
+
+def _block_interleaved(scop: Scop, group: Group, lane: int, main: ScopStatement, tile: list[int], machine: Machine) -> list[int]:
+    """The columns along which results lie between those of neighbouring lanes, in the same lines: threads have tiles of lanes, which the
+    nearest cache holds until their lines are full, so that no two of them write one line."""
+    written, inner = accesses(main)[0], group.columns[lane][main.name]
+    size, apart = DTYPES[scop.tensor(main.tensor).dtype].bytes, abs(stride(scop, written, inner) or 0)
+    steps = {c: abs(stride(scop, written, column[main.name]) or 0) for c, column in enumerate(group.columns) if c != lane}
+    between = [c for c, step in steps.items() if 0 < step * size < LINE and step < apart]
+    if between and not main.reduction:
+        vectors = machine.near_bytes // 2 // (apart * size) // LEAST_LANES  # of that many lanes
+        tile[lane] = min(tile[lane] or main.extent(inner), max(1, vectors) * LEAST_LANES)
+        return between
+    return []
 
 
 def _together(scop: Scop, group: Group, machine: Machine) -> int:

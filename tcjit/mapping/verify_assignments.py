@@ -7,6 +7,7 @@ dropped hold or fail everywhere. Values are compared as trees.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -21,7 +22,7 @@ from tcjit.grammar.arithmetic import index, total
 from tcjit.grammar.ast import Access, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.grammar.polynomial import names, number
-from tcjit.grammar.walk import rebuild, with_accesses, with_index, with_indices, with_names
+from tcjit.grammar.walk import factors, rebuild, with_accesses, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.instances import Instances, is_given_again, results_of, same_element
 from tcjit.mapping.reduction import combined, guarded_term, identity, with_signs_as_factors
@@ -159,6 +160,7 @@ class _Replacement(Instances):
         given = (update.inputs - old.inputs) | made
         inlined, value = self.inlined(update.value, self.programs[1], end, given, old), old.value
         alike = inlined == value or with_signs_as_factors(inlined) == with_signs_as_factors(value)
+        alike = alike or bool(old.reduction) and Counter(factors(inlined)) == Counter(factors(value))  # in another order
         if not alike:  # what was given to what this reads may stand in elements, too
             start = next(number for number, a in enumerate(self.programs[0].assignments) if a is old)
             given |= {name for a in self.program[:end] if a.tensor in given for name in a.inputs if self.after[name].role == "temporary"}

@@ -5,15 +5,19 @@ Modules: mapping.passes.hoist_invariants
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from support.mapping import program
 
 import tcjit
-from tcjit.errors import DivisionError, GatherError
+from tcjit.errors import DivisionError, GatherError, VerifyError
+from tcjit.grammar.ast import Binary
 from tcjit.mapping.assignment import Assignments
 from tcjit.mapping.extract import extract
 from tcjit.mapping.passes.hoist_invariants import hoist_invariants
+from tcjit.mapping.verify_assignments import verify_assignments
 
 N = {"X": (200, 64), "M": (64,)}
 
@@ -145,6 +149,38 @@ def test_remainders_of_integers_are_computed_once() -> None:
     assert len(hoisted(guarded, {"P": (7,)})) == 1
     assert len(hoisted("def f(uint8(M,K) A, int8(K,N) B) -> (Y) { Y(i,j) +=! (int32(A(i,k)) - 3) * int32(B(k,j)) }",
                        {"A": (99, 99), "B": (99, 99)})) == 1  # parts of dot products
+
+
+NIBBLES = """def f(bfloat16(N,2*J) X, uint8(O,J) W, uint8(O,G) Z, half(O,G) S) -> (Y) {
+    Y(n,o) +=! X(n,i) * S(o,i/64) * (float(((i % 2 == 0) ? W(o,i/2) : W(o,i/2) / 16) % 16) - float(Z(o,i/64))) where i in 0:2*J
+}"""
+
+
+def test_scales_of_groups_of_weights_are_part_of_what_is_computed_once() -> None:
+    """Beside an invariant that moves with them: in the order of the tensors' axes, and along these in vectors."""
+    shapes = {"X": (3, 1024), "W": (384, 512), "Z": (384, 16), "S": (384, 16)}
+    start = before(NIBBLES, shapes)
+    first, last = (a.show() for a in hoist_invariants(start, True).assignments)
+    assert first.startswith("Y_invariant(o, i) = float32(S(o, i / 64)) * (float32(") and last.count("Y_invariant(o, i)") == 1
+    assert "S(o" not in last and "X(n, i)" in last
+    given = [torch.randn(shapes["X"]).bfloat16(), *(torch.randint(0, 256, shapes[name], dtype=torch.uint8) for name in "WZ")]
+    given.append(torch.rand(shapes["S"]).half())
+    f = tcjit.define(NIBBLES, target="cpu").f
+    torch.testing.assert_close(f(*given), tcjit.define(NIBBLES, target="reference").f(*given), rtol=2e-2, atol=1.0)
+    kernel = f.compile(*given).source
+    assert "tc_fdiv" not in kernel[kernel.index("int64_t tc_f(") :]
+
+
+def test_another_product_is_no_proof() -> None:
+    start = before(NIBBLES, {"X": (3, 1024), "W": (384, 512), "Z": (384, 16), "S": (384, 16)})
+    made, (first, last) = hoist_invariants(start, True), hoist_invariants(start, True).assignments
+    verify_assignments("hoist_invariants", start, made)
+    value = first.value
+    assert isinstance(value, Binary)
+    for wrong in (value.right, replace(value, left=value.right), replace(value, op="+")):
+        parts = replace(first, value=wrong), last
+        with pytest.raises(VerifyError, match="a value changed"):
+            verify_assignments("hoist_invariants", start, replace(made, assignments=parts, replaced=(parts,)))
 
 
 def test_signs_that_results_share_are_factors() -> None:

@@ -15,8 +15,8 @@ from support.rings.targets import only
 
 import tcjit
 from tcjit.errors import VerifyError
-from tcjit.grammar.ast import Call, Const, Expr
-from tcjit.grammar.walk import rebuild
+from tcjit.grammar.ast import Binary, Call, Const, Expr
+from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.assignment import Assignments
 from tcjit.mapping.extract import extract
 from tcjit.mapping.nest.vector_forms import INTEGER_POWER
@@ -78,6 +78,38 @@ def test_faults_are_found(bits: int, exponent: Expr | None) -> None:
     (a,) = after.assignments
     with pytest.raises(VerifyError, match="a power has another exponent"):
         verify_assignments("reduce_strength", before, before.with_parts([[replace(a, value=fault(a.value))]]))
+
+
+PACKED = """def f(uint8(O,J) P) -> (W) {
+    W(o,i) = int8(int32(P(o,i/4)) / ((i % 4 == 0) ? 1 : (i % 4 == 1) ? 4 : (i % 4 == 2) ? 16 : 64) % 4 - 1) where i in 0:4*J
+}"""
+
+
+def test_divisions_by_one_of_some_constants_are_divisions_by_each() -> None:
+    before = extract(program(PACKED, {"P": (6, 40)}))
+    after = reduce_strength(before)
+    verify_assignments("reduce_strength", before, after)
+    (a,) = after.assignments
+    divisors = [part.right for part in walk(a.value) if isinstance(part, Binary) and part.op == "/" and part.dtype == "int32"]
+    assert [divisor.value for divisor in divisors if isinstance(divisor, Const)] == [1, 4, 16, 64]
+
+    def fault(value: Expr) -> Expr:
+        return Const(8, dtype="int32") if value == Const(16, dtype="int32") else rebuild(value, fault)
+
+    with pytest.raises(VerifyError, match="a power has another exponent"):
+        verify_assignments("reduce_strength", before, before.with_parts([[replace(a, value=fault(a.value))]]))
+    by_zero = extract(program(PACKED.replace(": 64", ": 0"), {"P": (6, 40)}))  # an error, at run time
+    assert reduce_strength(by_zero).assignments == by_zero.assignments
+
+
+def test_numbers_in_a_byte_are_unpacked_in_vectors() -> None:
+    packed = torch.randint(0, 256, (6, 40), dtype=torch.uint8)
+    f = only(PACKED, target="cpu")
+    expected = (packed.int()[..., None] // torch.tensor([1, 4, 16, 64]) % 4 - 1).to(torch.int8).reshape(6, 160)
+    assert torch.equal(f(packed), expected)
+    source = f.compile(packed).source
+    kernel = source[source.index("int64_t tc_f(") :]
+    assert kernel.count("#pragma omp simd") == 1 and "tc_fdiv" not in kernel
 
 
 SPECIAL = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, -2.5, 1e-30, -1e-30, 1e30, 1e-41]

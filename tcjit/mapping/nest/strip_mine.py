@@ -14,7 +14,7 @@ from tcjit.grammar.affine import affine, isl_name
 from tcjit.grammar.arithmetic import divided, index, modulo, plus, total
 from tcjit.grammar.ast import Binary, Const, Expr, Index
 from tcjit.grammar.polynomial import Value, expression, from_terms, integer, number
-from tcjit.grammar.walk import walk, with_accesses, with_indices
+from tcjit.grammar.walk import rebuild, walk, with_indices
 from tcjit.mapping.assignment import Assignment, DynamicRanges
 from tcjit.mapping.storage import Bounds, fresh
 
@@ -136,16 +136,18 @@ def divisions(a: Assignment, values: Mapping[str, int]) -> Iterator[tuple[str, i
 
 
 def _simplified(a: Assignment, values: Mapping[str, int]) -> Expr:
-    """The value of an assignment; in subscripts, quotients and rests are sums of indices where they are for all in their ranges."""
+    """The value of an assignment; in its subscripts and conditions, quotients and rests are sums of indices where they are for all in their
+    ranges."""
     ranges = {name: (lower, upper - 1) for name, lower, upper in a.bounds}
 
-    def simplified(subscript: Expr) -> Expr:
-        if not any(isinstance(node, Binary) and node.op in ("/", "%") for node in walk(subscript)):
-            return subscript
-        value = integer(subscript, values)
-        return subscript if value is None else expression(_without_zeros(value, ranges))
+    def simplified(expr: Expr) -> Expr:
+        if not any(isinstance(node, Binary) and node.op in ("/", "%") for node in walk(expr)):
+            return expr
+        if expr.dtype == "int64" and (value := integer(expr, values)) is not None:
+            return expression(_without_zeros(value, ranges))
+        return rebuild(expr, simplified)
 
-    return with_accesses(a.value, lambda access: replace(access, subscripts=tuple(map(simplified, access.subscripts))))
+    return simplified(a.value)
 
 
 def _without_zeros(value: Value, ranges: Mapping[str, tuple[int, int]]) -> Value:

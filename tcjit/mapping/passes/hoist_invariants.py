@@ -8,8 +8,9 @@ tensor cores can load it. This is loop-invariant code motion with array expansio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial, reduce
 from math import prod
 
 from tcjit.grammar.affine import affine, condition, guarded_accesses
@@ -66,6 +67,8 @@ class _Hoisting:
             return self.stored(value)
         if isinstance(value, Access):
             return value
+        if isinstance(value, Binary) and value.op == "*" and (found := self.with_divided_factors(value, guarded)) is not None:
+            return Binary("*", *found, dtype=value.dtype)
         if (choice := signed(value)) is not None and self.is_invariant(choice[1], guarded):
             return Binary("*", self.rewritten(choice[0], guarded), self.stored(choice[1]), dtype=value.dtype)
         if isinstance(value, Select):
@@ -75,6 +78,24 @@ class _Hoisting:
             return rebuild(value, lambda _: next(parts))
         inside = guarded or isinstance(value, Binary) and value.op in ("&&", "||")
         return rebuild(value, lambda part: self.rewritten(part, inside))
+
+    def with_divided_factors(self, product: Binary, guarded: bool) -> tuple[Expr, Expr] | None:
+        """Of a term of three factors or more the others, and the element that holds an invariant one times those at quotients of indices
+        with which that moves, too, as the scales of groups of weights do; None where there are none."""
+        parts = list(factors(product))
+        stored = [part for part in parts if not isinstance(part, Access) and operations(part) and self.is_invariant(part, guarded)]
+        divided = [part for part in parts if len(stored) == 1 and self.is_divided(part) and self.dims(part) <= self.dims(stored[0])]
+        others = [part for part in parts if part not in (*divided, *stored)]
+        if not (self.cpu and self.a.reduction and divided and others):
+            return None
+        held, left = (reduce(partial(Binary, "*", dtype=product.dtype), some) for some in ([*divided, *stored], others))
+        return (self.rewritten(left, guarded), self.stored(held)) if self.is_invariant(held, guarded) else None
+
+    def is_divided(self, factor: Expr) -> bool:
+        """Whether a factor is an element at a quotient of indices, perhaps converted."""
+        access = factor.operand if isinstance(factor, Cast) else factor
+        texts = [affine_form(sub, self.values) is None and affine(sub, self.values) for sub in getattr(access, "subscripts", ())]
+        return isinstance(access, Access) and None not in texts and any(texts)
 
     def is_invariant(self, value: Expr, guarded: bool) -> bool:
         """Whether a value is worth a temporary, and may be computed for all values of its indices."""
@@ -142,9 +163,9 @@ class _Hoisting:
 
     def stored(self, value: Expr) -> Expr:
         """The element that holds an invariant: one of its own, or that of the same with other indices of the same ranges."""
-        first = (value.then, value.other) if isinstance(value, Select) else ()  # as tensors are indexed, not conditions
         results = () if self.a.reduction else self.a.subscripts  # in their order, where a loop over them reads it
-        dims = tuple(dict.fromkeys(n for part in (*results, *first, value) for n in names(part) if n in self.dims(value)))
+        ordered = (*(name for part in results for name in names(part)), *_unconditional(value), *names(value))
+        dims = tuple(dict.fromkeys(name for name in ordered if name in self.dims(value)))
         for copy in self.made:
             own = tuple(name for name, _, _ in copy.bounds)
             same = len(own) == len(dims) and all(self.a.span(one) == self.a.span(other) for one, other in zip(own, dims, strict=True))
@@ -154,6 +175,14 @@ class _Hoisting:
         narrow = [f"{access.tensor}_narrow" for access, _ in guarded_accesses(value) if id(value) in self.converted]
         self.made.append(self.temporaries.stored(self.a, narrow[0] if narrow else f"{self.a.tensor}_invariant", value, bounds))
         return self.made[-1].element
+
+
+def _unconditional(value: Expr) -> Iterator[str]:
+    """The indices of a value in the order of its text, as tensors are indexed: not those of conditions."""
+    if isinstance(value, Index):
+        yield value.name
+    for part in (value.then, value.other) if isinstance(value, Select) else children(value):
+        yield from _unconditional(part)
 
 
 def _divides(value: Expr) -> bool:

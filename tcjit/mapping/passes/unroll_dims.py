@@ -24,14 +24,14 @@ from tcjit.mapping.passes.substitute_forward import MOST_NODES, ROUNDED
 from tcjit.mapping.reduction import combined
 from tcjit.mapping.strides import INTERLEAVED, stride_in
 
-LEAST = 64  # iterations of the other dimensions, of which vectors are made
+LEAST = 32  # iterations of the other dimensions, of which vectors are made
 MOST_TERMS = 16  # of a sum over a window, or a part of a row, that is one value: whole rows, as softmax has them, are passed over together
 
 
 def unroll_dims(before: Assignments) -> Assignments:
     """The program without loops over such dimensions."""
     added = [_added_up(before, a) for a in before.assignments]
-    short = [_innermost(before, a) for a in added]
+    short = [innermost_points(before, a) for a in added]
     changed = {n for n, a in enumerate(added) if a is not before.assignments[n]}
     chosen = changed | {n for n, a in enumerate(added) if not all(_moves_alike(before, a, dim) for dim in short[n])}
     while more := {n for n, a in enumerate(added) if n not in chosen and short[n] and any(_share(a, added[other]) for other in chosen)}:
@@ -68,21 +68,23 @@ def _is_over_rows(before: Assignments, a: Assignment) -> bool:
     return all(isinstance(sub, Index) and a.extents[sub.name] == extent for sub, extent in moving)
 
 
-def _innermost(before: Assignments, a: Assignment) -> tuple[str, ...]:
+def innermost_points(before: Assignments, a: Assignment) -> tuple[str, ...]:
     """The dimensions of a few points in all along which the results of an elementwise assignment are neighbours."""
-    types = {before.storages[tensor].dtype for tensor in (a.tensor, *a.inputs)}
+    halves = {name for access in a.reads if before.storages[access.tensor].dtype in ROUNDED for name in names(access)}  # which move
     own = {access.subscripts for access in a.reads if access.tensor == a.tensor}
-    if not a.is_elementwise or types & set(ROUNDED) or not own <= {a.subscripts}:
+    if not a.is_elementwise or before.storages[a.tensor].dtype in ROUNDED or not own <= {a.subscripts}:
         return ()
     steps = {name: stride_in(before.storages[a.tensor], a.subscripts, name, before.values) for name, _, _ in a.bounds}
     found: dict[str, None] = {}
     block = 1  # points that lie side by side
     for dim, extent in sorted(a.extents.items(), key=lambda item: steps[item[0]] or 0):
-        if steps[dim] == block and 1 < extent <= INTERLEAVED // block and a.subscripts.count(Index(dim, dtype="int64")) == 1:
+        once = sum(dim in names(sub) for sub in a.subscripts) == 1
+        if steps[dim] == block and once and dim not in halves and 1 < extent <= INTERLEAVED // block:
             found[dim] = None
             block *= extent
     least = 1 if any(isinstance(part, Call) and operations(part) >= CALL for part in walk(a.value)) else LEAST  # functions have far lanes
-    rows = a.points >= LEAST * block and any(steps[name] == block and extent >= least for name, extent in a.extents.items())
+    long = {name for name, extent in a.extents.items() if steps[name] == block and extent >= least}
+    rows = a.points >= LEAST * block and bool(long - halves)
     return tuple(dim for dim in a.dims if dim in found) if rows else ()
 
 
