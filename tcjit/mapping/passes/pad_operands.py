@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 
 import islpy as isl
 
@@ -160,7 +160,7 @@ class PaddedAxis:
     """An axis of a padded copy: the ``subscript`` of the read along it, between two values, and the linear ``form`` that it is the floor
     quotient of by ``divisor``; the ``index`` that counts the copy's elements from 0 on; their number where it depends on dynamic sizes, for
     the greatest of which ``greatest`` is. Where the read's own subscript divides, ``subscript`` is what it divides, and ``function`` what
-    it is there, over ``index``."""
+    it is there, over ``index``. Of strides that have a common divisor, ``step``, the copy has the values that there are."""
 
     subscript: Expr
     form: tuple[dict[str, int], int]
@@ -170,15 +170,16 @@ class PaddedAxis:
     extent: Expr | None
     divisor: int = 1
     function: Expr | None = None
+    step: int = 1
 
     @property
     def size(self) -> int:
-        return self.greatest - self.least + 1
+        return (self.greatest - self.least) // self.step + 1
 
     @property
     def place(self) -> Expr:
         """The value of the subscript at the copy's index."""
-        return plus(self.index, self.least)
+        return plus(self.index, self.least) if self.step == 1 else total([(self.step, self.index)], self.least)
 
     @property
     def source(self) -> Expr:
@@ -188,7 +189,10 @@ class PaddedAxis:
     @property
     def element(self) -> Expr:
         """The index at which the copy has what is read."""
-        return plus(self.subscript, -self.least)
+        if self.step == 1:
+            return plus(self.subscript, -self.least)
+        factors, constant = self.form
+        return total([(factor // self.step, index(dim)) for dim, factor in factors.items()], (constant - self.least) // self.step)
 
 
 @dataclass(frozen=True)
@@ -405,7 +409,8 @@ def _axis(
         return None
     missing = sum(factor * (boxes[dim][1] + 1) for dim, factor in dynamic.items())  # of the greatest extent, where the dynamic ends are 0
     size = total([(factor, moving[dim][1]) for dim, factor in dynamic.items()], greatest - least + 1 - missing)
-    return PaddedAxis(sub, form, least, greatest, own, size if dynamic else None, divisor)
+    step = 1 if dynamic or divisor > 1 else gcd(*form[0].values())
+    return PaddedAxis(sub, form, least, greatest, own, size if dynamic else None, divisor, step=step or 1)
 
 
 def _linear_parts(expr: Expr, values: Mapping[str, int]) -> dict[Expr, tuple[dict[str, int], int]]:
