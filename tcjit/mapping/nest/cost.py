@@ -198,7 +198,8 @@ class TileCosts:
         staged, again = [], 0.0
         for number, use in enumerate(uses):
             conflict_misses = use.conflict_misses(shape)
-            if use.is_staged(row, rows, vectors) or (use.copyable and tiles * conflict_misses > use.copy):
+            parts = 0.0 if use.moves else self.line_parts(use, shape, steps)
+            if use.is_staged(row, rows, vectors) or (use.copyable and tiles * (conflict_misses + parts) > use.copy):
                 staged.append(number)
             else:
                 again += conflict_misses
@@ -217,7 +218,7 @@ class TileCosts:
         apart = any(use.moves and row in use.operand.dims for number, use in enumerate(uses) if number not in staged)
         step *= 1 + MORE_STREAMS * max(0, (max(rows, shape.columns) if apart else 1) - STREAMS)
         lane_panel = steps * self.points * sum(use.span(width, number in staged) for number, use in enumerate(uses) if use.moves)
-        row_panel = rows * steps * self.points * sum(use.bytes for use in uses if not use.moves)
+        row_panel = steps * sum(use.row_span(shape, number in staged) for number, use in enumerate(uses) if not use.moves)
         if self.over_terms:
             read = sum(use.streamed(shape, steps * self.points * width) for use in uses)
         else:
@@ -225,6 +226,13 @@ class TileCosts:
         streamed = read / LINE * core.l2_line * UNHIDDEN_LINES
         cycles = tiles * (steps * step * self.partial(shape) + self.edge(shape) + streamed + again) + copied
         return Estimate(cycles, share, frozenset(staged), lane_panel, row_panel)
+
+    def line_parts(self, use: _Use, shape: Shape, steps: int) -> float:
+        """Cycles of a tile for what rows do not use of the lines that they read at its terms, where the first cache does not hold these."""
+        lines = steps * use.row_span(shape, False)
+        if lines <= self.core.l1 / 2:
+            return 0.0
+        return (lines - steps * use.row_span(shape, True)) / LINE * self.core.l2_line * UNHIDDEN_LINES
 
     @cached_property
     def memory(self) -> float:
@@ -374,6 +382,14 @@ class _Use:
         """Bytes that so many lanes take from the caches at one term: whole lines, where the next term's do not follow."""
         apart = not staged and self.step > width * self.bytes and self.step % LINE
         return width * (self.costs.core.element if staged else self.bytes) + (LINE if apart else 0)
+
+    def row_span(self, shape: Shape, staged: bool) -> int:
+        """Bytes that all rows take from the caches at one term, window included: whole lines, where the next term's do not follow."""
+        own = shape.rows * self.costs.points * self.bytes
+        apart = self.rows[shape.row] * self.bytes  # from one row to the next
+        if staged or self.costs.over_terms or self.step < LINE or apart * shape.rows < LINE:
+            return own
+        return max(own, -(-min(apart, LINE) * shape.rows // LINE) * LINE)
 
     def streamed(self, shape: Shape, elements: int) -> int:
         """Bytes that a tile with its lanes in terms, so many elements of a row, reads from the second cache: what moves with the rows stays

@@ -211,8 +211,9 @@ def _shapes(costs: TileCosts, register_tile: tuple[int, ...]) -> Iterator[Shape]
     for row in choices if choices and (scattered or register_tile) else [*choices, None]:
         greatest = min(s.extent(row), max(FEW_ROWS, s.fewest.get(row, s.extent(row)))) if row else 1
         even = [] if row else [-(-whole // -(-whole // max(VECTORS)))]  # tiles of a row by itself that are equally long
+        several = dict.fromkeys((*ROWS, *([greatest] if greatest < max(ROWS) else []), *([LINE_ROWS] if row in beside else [])))
         for vectors in (min(register_tile[1], most),) if register_tile else dict.fromkeys((*VECTORS, *even)):
-            for rows in (min(register_tile[0], greatest),) if register_tile else (*ROWS, *([LINE_ROWS] if row in beside else [])):
+            for rows in (min(register_tile[0], greatest),) if register_tile else several:
                 if vectors <= most and rows <= greatest:
                     yield Shape(lane, vectors, row, rows, costs.window, costs.terms)
     # few rows that share all vectors, and others that have vectors of their own, of the same lines, and share what these rows load
