@@ -216,6 +216,10 @@ def test_only_the_taps_that_leave_an_image_have_masks() -> None:
     p = printer(text, {"I": (4, 16, 16, 16), "F": (3, 16, 3, 3)})
     body = "".join(text_of(p, kind) for kind in ("full", "partial"))
     assert set(re.findall(r"tc_until_f32x16\(([^)]*\))", body)) == {"14 - (tc_o_w + 0)"}
+    wide = printer(text, {"I": (4, 16, 16, 32), "F": (9, 16, 3, 3)})
+    body = "".join(text_of(wide, kind) for kind in ("full", "partial"))
+    assert wide.nest.leaf.vectors == 2, "a row in one tile"
+    assert set(re.findall(r"tc_(?:from|until)_f32x16\(([^)]*\))", body)) <= {"-1 + (tc_o_w + 0)", "30 - (tc_o_w + 16)"}
 
 
 TRANSPOSED = """def f(float(N,C,H) X, float(C,KH,F) K) -> (O) {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from support.fuzz.kernels import strided
 from support.mapping import AVX512, program
 from support.run import right_cases
@@ -117,6 +118,19 @@ def test_a_padded_copy_for_results_with_few_neighbours(shapes: dict[str, tuple[i
     }"""
     made = pad_operands(extract(program(text, shapes)), AVX512)
     assert [copy.shape for copy in made.tensors if copy.name == "X_padded"] == [expected]
+
+
+def test_a_padded_copy_has_the_values_of_strides_alone() -> None:
+    text = """def f(float(N,C,H,W) X, float(F,C,I,J) G) -> (O) {
+        O(n,f,h,w) +=! (x >= 0 && x < W ? X(n,c,3*h+3*i,x) : 0.0) * G(f,c,i,j) where w in 0:(W+1)/2, x = 4*w + 2*j - 2
+    }"""
+    shapes = {"X": (2, 8, 61, 32), "G": (8, 8, 3, 2)}
+    made = pad_operands(extract(program(text, shapes)), AVX512)
+    assert [copy.shape for copy in made.tensors if copy.name == "X_padded"] == [(2, 8, 21, 32)]
+    x, g = (torch.randn(shape) for shape in shapes.values())
+    f = tcjit.define(text, target="cpu").f
+    expected = F.conv2d(F.pad(x, (2, 40)), g, stride=(3, 4), dilation=(3, 2))[..., :16]
+    torch.testing.assert_close(f(x, g), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
