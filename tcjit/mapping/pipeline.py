@@ -76,6 +76,7 @@ from tcjit.mapping.passes.tile_reductions import tile_reductions
 from tcjit.mapping.passes.transpose_operands import transpose_operands
 from tcjit.mapping.passes.transpose_tables import transpose_tables
 from tcjit.mapping.passes.unroll_dims import unroll_dims
+from tcjit.mapping.passes.unswitch_reductions import unswitch_reductions
 from tcjit.mapping.passes.widen import widen
 from tcjit.mapping.plan_fused import Plans, plan_fused
 from tcjit.mapping.plan_loops import plan_loops
@@ -163,6 +164,7 @@ def build_scop(
     assignments = proved(distribute_offsets, assignments) if nests else assignments
     assignments = proved(factor_contractions, assignments)
     assignments = proved(tabulate, assignments) if isinstance(target, Machine) else assignments
+    assignments = proved(unswitch_reductions, assignments) if nests else assignments
     tensor_cores = pack and isinstance(target, Device) and "mma" in target.capabilities
     assignments = proved(hoist_invariants, assignments, isinstance(target, Machine), tensor_cores)
     assignments = proved(substitute_forward, assignments) if nests and options.fusion != "minimal" else assignments

@@ -35,6 +35,7 @@ from tcjit.mapping.verify_predicates import wrong_predicates
 from tcjit.mapping.verify_residues import wrong_classes
 from tcjit.mapping.verify_scans import wrong_scan
 from tcjit.mapping.verify_tables import wrong_tables
+from tcjit.mapping.verify_unswitched import wrong_unswitched
 
 
 def verify_assignments(rule: str, before: Assignments, after: Assignments) -> None:
@@ -79,6 +80,7 @@ class _Replacement(Instances):
             "multiply_predicates": lambda old, new: wrong_predicates(old, new[0]) if len(new) == 1 else "a sum became several",
             "distribute_offsets": lambda old, new: wrong_offsets(before, after, old, new),
             "factor_contractions": lambda old, new: wrong_contraction(before, after, old, new),
+            "unswitch_reductions": lambda old, new: wrong_unswitched(before, after, old, new),
             "tabulate": lambda old, new: wrong_tables(self, before, after, old, new),
             "hoist_invariants": self.stored,
             "number_values": self.numbered,
