@@ -110,6 +110,15 @@ def test_results_are_written_line_by_line_where_vectors_fill_up() -> None:
     assert "Y[64 * c0 + 2 * c1]" in made and made.count("#pragma omp simd") == 1, made
 
 
+def test_threads_share_no_lines() -> None:
+    """The few frequencies lie side by side: threads have tiles of positions, which stay in a cache until their lines are full."""
+    text = "def f(float(T) P) -> (Y) { Y(t,l,c) = c == 0 ? sin(exp2(float(l)) * P(t)) : cos(exp2(float(l)) * P(t)) where l in 0:10, c in 0:2 }"
+    made = emit_c(map_program(program(text, {"P": (30000,)}), Options(), AVX512), C, AVX512, checked=False).text
+    outer, inner = re.findall(r"for \(int64_t c[01] = 0; c[01] <= (\d+);", made)[:2]
+    size = 80 * -(-30000 // (int(outer) + 1))  # bytes of the results of a tile
+    assert inner == "9" and 2 * size <= AVX512.near_bytes and made.index("omp parallel for") < made.index("c0 <=")
+
+
 LIFE = """def f(uint8(H,W) X) -> (Y) {
     N(y,x) +=! X((y + H + i - 1) % H,(x + W + j - 1) % W) where y in 0:H, x in 0:W, i in 0:3, j in 0:3
     Y(y,x) = N(y,x) == 3 || (N(y,x) == 4 && X(y,x) == 1) ? 1 : 0
