@@ -112,7 +112,8 @@ def test_results_are_written_line_by_line_where_vectors_fill_up() -> None:
 
 def test_threads_share_no_lines() -> None:
     """The few frequencies lie side by side: threads have tiles of positions, which stay in a cache until their lines are full."""
-    text = "def f(float(T) P) -> (Y) { Y(t,l,c) = c == 0 ? sin(exp2(float(l)) * P(t)) : cos(exp2(float(l)) * P(t)) where l in 0:10, c in 0:2 }"
+    value = "c == 0 ? sin(exp2(float(l)) * P(t)) : cos(exp2(float(l)) * P(t))"
+    text = f"def f(float(T) P) -> (Y) {{ Y(t,l,c) = {value} where l in 0:10, c in 0:2 }}"
     made = emit_c(map_program(program(text, {"P": (30000,)}), Options(), AVX512), C, AVX512, checked=False).text
     outer, inner = re.findall(r"for \(int64_t c[01] = 0; c[01] <= (\d+);", made)[:2]
     size = 80 * -(-30000 // (int(outer) + 1))  # bytes of the results of a tile
