@@ -24,6 +24,7 @@ from tcjit.mapping.strides import INTERLEAVED, SHUFFLED, accesses, moves_as_one,
 
 WIDE = {"float32", "float64", "int32", "int64"}  # types that vectors compute in, and of subscripts
 STREAM_TILE = 2048  # elements of one row piece when a single row must be shared by threads
+SHARED_TERMS = 1 << 17  # of the results of one row, whose reduction is worth pieces for threads
 ACCUMULATORS = 8  # vector registers of results that a reduction keeps
 SHARE = 16  # of the statement with the most instances, a reduction has one in so many at least, or the others' tiles are better
 MERGED = 256  # points of a tile, at least, whose rows are merged with few lanes
@@ -68,6 +69,8 @@ def plan_loops(scop: Scop, group: Group, options: Options, machine: Machine) -> 
         extent = main.extent(group.columns[lane][main.name])
         inside = len(group.statements) > 1 or bool(main.reduction)
         tile[lane] = min(extent, STREAM_TILE) if others < FEW or inside else 0
+        if others == 1 and main.reduction and main.points >= SHARED_TERMS:
+            tile[lane] = min(tile[lane], -(-extent // machine.threads // LEAST_LANES) * LEAST_LANES)
         if width := _accumulating_lanes(scop, group, lane, dict(lanes), options, machine):
             accumulated = lane
             tile[lane] = min(extent, width * _registers(-(-extent // width), others, machine.threads))
