@@ -44,6 +44,7 @@ from tcjit.mapping.passes.fuse_outer_loops import fuse_outer_loops, settle_outer
 from tcjit.mapping.passes.hoist_invariants import hoist_invariants
 from tcjit.mapping.passes.map_to_blocks import map_to_blocks
 from tcjit.mapping.passes.map_to_threads import map_to_threads
+from tcjit.mapping.passes.merge_temporaries import merge_temporaries
 from tcjit.mapping.passes.multiply_predicates import multiply_predicates
 from tcjit.mapping.passes.narrow_bounds import narrow_bounds
 from tcjit.mapping.passes.number_values import number_values
@@ -167,6 +168,7 @@ def build_scop(
     assignments = proved(unswitch_reductions, assignments) if nests else assignments
     tensor_cores = pack and isinstance(target, Device) and "mma" in target.capabilities
     assignments = proved(hoist_invariants, assignments, isinstance(target, Machine), tensor_cores)
+    assignments = proved(merge_temporaries, assignments)
     assignments = proved(substitute_forward, assignments) if nests and options.fusion != "minimal" else assignments
     assignments = proved(eliminate_dead_instances, assignments)
     if nests:

@@ -27,6 +27,7 @@ from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.instances import Instances, is_given_again, results_of, same_element
 from tcjit.mapping.reduction import combined, guarded_term, identity, with_signs_as_factors
 from tcjit.mapping.verify_contractions import wrong_contraction
+from tcjit.mapping.verify_merged import wrong_merged
 from tcjit.mapping.verify_offsets import wrong_offsets
 from tcjit.mapping.verify_orders import AxisOrders
 from tcjit.mapping.verify_overlapped import OverlappedTiles
@@ -84,6 +85,7 @@ class _Replacement(Instances):
             "tabulate": lambda old, new: wrong_tables(self, before, after, old, new),
             "hoist_invariants": self.stored,
             "number_values": self.numbered,
+            "merge_temporaries": lambda old, new: wrong_merged(before, after, old, new),
             "substitute_forward": self.substituted,
             "rematerialise": self.substituted,
             "expand_operands": self.stored,
