@@ -40,7 +40,7 @@ INSIDE: dict[str, dict[str, str]] = {
     },
     "jit.define": {"tcjit.jit.call": TORCH, "html": NOTEBOOK, "tcjit.notebook": NOTEBOOK},
     "jit.derivatives": {"tcjit.grammar.parse": COMPILES, "tcjit.jit.compile": COMPILES},
-    "jit.differentiation": {"tcjit.jit.derivative": COMPILES},
+    "jit.differentiation": dict.fromkeys(("tcjit.grammar.differentiate", "tcjit.jit.derivative"), COMPILES),
     "jit.dynamic": {"tcjit.mapping.isl": COMPILES},
     "jit.kernel": {
         "tcjit.grammar.infer": COMPILES, "tcjit.jit.compile": COMPILES, "tcjit.mapping.roofline": COMPILES,

@@ -168,7 +168,7 @@ def _needed_adjoint(ctx: Any, function: Differentiable, args: Sequence[Any]) -> 
     if not any(needed):
         return None
     try:
-        return adjoint_of(function, _differentiated(function.signature, needed), integers(function.signature, args))
+        return adjoint_of(function, _differentiated(function.signature, needed), integers(function.signature, args), args)
     except TCError as error:
         return error.with_traceback(None)  # whose frames would keep the arguments
 

@@ -79,7 +79,7 @@ class Function:
         self._slow_logged = False
         self.derivatives = derivatives
         self.origin = origin
-        self.adjoints: dict[tuple[frozenset[str], Integers], Adjoint] = {}
+        self.adjoints: dict[tuple[frozenset[str], Integers], list[Adjoint]] = {}
         self._batched: dict[frozenset[str], Function | CheckError] = {}
         self.identity = repr((text, signature.name, target, options, dynamic))
         if derivatives != NONE:
@@ -194,7 +194,7 @@ class Function:
         wrt = autograd.requiring(signature, args)
         is_plain = tensors.plain_state()
         if wrt and not inner:
-            adjoint_of(self, wrt, integers(signature, args))
+            adjoint_of(self, wrt, integers(signature, args), args)
         if wrt and is_plain and out is None and all(type(value) in tensors.TYPES for value in args if isinstance(value, torch.Tensor)):
             return self._record(unchecked, lambda values, other: (other or self).apply(values, unchecked), *args, again=True)
         is_deferred = wrt or not is_plain or not all(map(tensors.readable, args))
@@ -227,7 +227,7 @@ class Function:
         Calls like this one are prepared for if they may come ``again``."""
         wrt = autograd.requiring(self.signature, args)
         try:
-            is_cut = wrt.isdisjoint(adjoint_of(self, wrt, integers(self.signature, args)).gradients)
+            is_cut = wrt.isdisjoint(adjoint_of(self, wrt, integers(self.signature, args), args).gradients)
         except TCError:
             is_cut = False
 
@@ -521,7 +521,7 @@ def function(
 def forget(signature: Signature) -> None:
     """Let every def of this signature look up its options anew."""
     for function in list(_functions.values()):  # other threads may define more
-        savings = [adjoint.saving for adjoint in list(function.adjoints.values())]
+        savings = [adjoint.saving for known in list(function.adjoints.values()) for adjoint in known]
         forwards = [saving.forward.signature for saving in savings if saving is not None]  # whose kernels recorded calls run
         if signature in (function.signature, *forwards):
             function._forget()

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tcjit.grammar.differentiate import AdjointDef, TangentDef, differentiate, returning, statistics, tangent
+from tcjit.grammar.differentiate import AdjointDef, SizeHints, TangentDef, differentiate, returning, statistics, tangent
 from tcjit.jit.compile import definition
 
 
@@ -12,24 +12,32 @@ def backward_source(text: str, name: str, values: Mapping[str, int] | None, ties
     return differentiate(definition(text, name), values=values, ties=ties).text
 
 
-def derived_adjoint(text: str, name: str, wrt: Sequence[str] | None, integers: Mapping[str, int], ties: str) -> AdjointDef:
+def derived_adjoint(
+    text: str, name: str, wrt: Sequence[str] | None, integers: Mapping[str, int], ties: str, size_hints: SizeHints | None = None
+) -> AdjointDef:
     """The adjoint for every size, and for these numbers of integer scalars, which text for all of them takes to be positive."""
-    return differentiate(definition(text, name), wrt, values=integers, ties=ties)
+    return differentiate(definition(text, name), wrt, values=integers, ties=ties, size_hints=size_hints)
 
 
 def saving_adjoint(
-    text: str, name: str, wrt: Sequence[str] | None, integers: Mapping[str, int], ties: str, names: Sequence[str] | None
+    text: str,
+    name: str,
+    wrt: Sequence[str] | None,
+    integers: Mapping[str, int],
+    ties: str,
+    names: Sequence[str] | None,
+    size_hints: SizeHints,
 ) -> tuple[str, list[str], AdjointDef] | None:
     """The text of a def that returns what is to be saved behind its results, the names of that, and the adjoint that takes it; None where
     nothing is. Saved are temporaries of these ``names``, for None those that are worth it."""
     forward = definition(text, name)
     saved = statistics(forward) if names is None else [t.name for t in forward.tensors if t.role == "temporary" and t.name in names]
-    made = differentiate(forward, wrt, values=integers, saved=saved, ties=ties) if saved else None
+    made = differentiate(forward, wrt, values=integers, saved=saved, ties=ties, size_hints=size_hints) if saved else None
     used = [one for one in saved if made is not None and one in made.reads]
     if made is None or not used:
         return None
     if used != saved:
-        made = differentiate(forward, wrt, values=integers, saved=used, ties=ties)
+        made = differentiate(forward, wrt, values=integers, saved=used, ties=ties, size_hints=size_hints)
     text = returning(forward, used)
     return (text, used, made) if text else None
 

@@ -15,6 +15,7 @@ from tcjit.jit.derivatives import Derivatives
 from tcjit.jit.signature import Signature
 
 if TYPE_CHECKING:
+    from tcjit.grammar.differentiate.size_hints import SizeGuard
     from tcjit.jit.kernel import Kernel
     from tcjit.jit.operator import Operator
 
@@ -37,7 +38,7 @@ class Differentiable(Protocol):
     def origin(self) -> tuple[Differentiable, frozenset[str]] | None: ...
 
     @property
-    def adjoints(self) -> dict[tuple[frozenset[str], Integers], Adjoint]: ...
+    def adjoints(self) -> dict[tuple[frozenset[str], Integers], list[Adjoint]]: ...
 
     def sibling(self, name: str) -> Differentiable: ...
 
@@ -60,7 +61,8 @@ class Adjoint:
 
     ``cotangents`` are its parameters by the other's returns, ``gradients`` its returns by the other's parameters; its other parameters are
     parameters, returns and sizes of the other. ``sums`` are the dimensions over which a gradient is then summed. ``saving`` gives the same
-    gradients in less time, from what the forward call kept; it has no graph to what that was computed from.
+    gradients in less time, from what the forward call kept; it has no graph to what that was computed from. An adjoint is right for every
+    size, and the one to take where its ``size_guards`` hold.
     """
 
     function: Differentiable
@@ -68,6 +70,7 @@ class Adjoint:
     gradients: Mapping[str, str]
     sums: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     saving: Saving | None = None
+    size_guards: tuple[SizeGuard, ...] = ()
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
@@ -116,30 +119,52 @@ def integers(signature: Signature, args: Sequence[Any]) -> Integers:
     return tuple(numbers)
 
 
-def adjoint_of(function: Differentiable, wrt: frozenset[str], numbers: Integers) -> Adjoint:
+def known_sizes(signature: Signature, args: Sequence[Any]) -> dict[str, int]:
+    """The sizes of arguments that are numbers, not symbols of a tracer; wrong arguments are left to the checks of the call."""
+    sizes: dict[str, int] = {}
+    for param, value in zip(signature.params, args):
+        if param.dims:
+            with suppress(Exception):  # tensors without a shape each refuse in their own way
+                named = ((dim, extent) for dim, extent in zip(param.dims, value.shape) if dim in signature.sizes)
+                sizes.update((str(dim), extent) for dim, extent in named if type(extent) is int)
+    return sizes
+
+
+def adjoint_of(function: Differentiable, wrt: frozenset[str], numbers: Integers, args: Sequence[Any] = ()) -> Adjoint:
     """The adjoint of a function for gradients by the parameters ``wrt``, or by more, and for integer scalars of these ``numbers``: the
-    user's own, or the derived one. A CheckError where there is none."""
+    user's own, or the derived one, for sizes like those of ``args``. A CheckError where there is none."""
     known = function.adjoints.get((wrt, numbers))
-    if known is None:
-        known = function.adjoints[wrt, numbers] = _adjoint(function, wrt, numbers)
-    return known
+    if known and not known[0].size_guards:  # none compares sizes, then
+        return known[0]
+    return _adjoint_for(function, wrt, numbers, known_sizes(function.signature, args))
 
 
-def _adjoint(function: Differentiable, wrt: frozenset[str], numbers: Integers) -> Adjoint:
+def _adjoint_for(function: Differentiable, wrt: frozenset[str], numbers: Integers, sizes: Mapping[str, int]) -> Adjoint:
+    known = function.adjoints.setdefault((wrt, numbers), [])
+    hints = {**sizes, **dict(numbers)}
+    found = next((adjoint for adjoint in known if all(guard.holds(hints) for guard in adjoint.size_guards)), None)
+    if found is None:
+        found = _adjoint(function, wrt, numbers, sizes)
+        known.append(found)
+    return found
+
+
+def _adjoint(function: Differentiable, wrt: frozenset[str], numbers: Integers, sizes: Mapping[str, int]) -> Adjoint:
     if function.origin is not None:
         origin, batched = function.origin
-        return _adjoint_over_batch(adjoint_of(origin, wrt, numbers), origin, batched)
+        return _adjoint_over_batch(_adjoint_for(origin, wrt, numbers, sizes), origin, batched)
     signature = function.signature
     other = dict(function.derivatives.backward).get(signature.name)
     if other is None:
-        return _derived_adjoint(function, wrt, numbers)
+        return _derived_adjoint(function, wrt, numbers, sizes)
     adjoint = function.sibling(other)
     match = derivatives.match_adjoint(function.text, signature, adjoint.signature)
     return Adjoint(adjoint, match.inputs, match.results)
 
 
-def _derived_adjoint(function: Differentiable, wrt: frozenset[str], numbers: Integers) -> Adjoint:
-    from tcjit.jit.derivative import derived_adjoint, saving_adjoint  # needs isl and lark
+def _derived_adjoint(function: Differentiable, wrt: frozenset[str], numbers: Integers, sizes: Mapping[str, int]) -> Adjoint:
+    from tcjit.grammar.differentiate import SizeHints  # needs isl and lark
+    from tcjit.jit.derivative import derived_adjoint, saving_adjoint
 
     signature = function.signature
     if signature.accumulates:
@@ -147,14 +172,16 @@ def _derived_adjoint(function: Differentiable, wrt: frozenset[str], numbers: Int
         raise CheckError(what, hint="`=` or `+=!` in its text, or a call under torch.no_grad()")
     names = [p.name for p in signature.params if p.name in wrt] or None
     saved, ties = function.derivatives.saved, function.derivatives.ties
-    made = derived_adjoint(function.text, signature.name, names, dict(numbers), ties)
-    found = saving_adjoint(function.text, signature.name, names, dict(numbers), ties, saved)
+    size_hints = SizeHints({**sizes, **dict(numbers)})
+    made = derived_adjoint(function.text, signature.name, names, dict(numbers), ties, size_hints)
+    found = saving_adjoint(function.text, signature.name, names, dict(numbers), ties, saved, size_hints)
     saving = None
     if found is not None:
         text, temporaries, other = found
         adjoint = Adjoint(function.derived(other.text, other.definition.name), other.cotangents, other.gradients)
         saving = Saving(function.derived(text, signature.name), tuple(temporaries), adjoint)
-    return Adjoint(function.derived(made.text, made.definition.name), made.cotangents, made.gradients, saving=saving)
+    own = function.derived(made.text, made.definition.name)
+    return Adjoint(own, made.cotangents, made.gradients, saving=saving, size_guards=size_hints.guards)
 
 
 def _adjoint_over_batch(adjoint: Adjoint, origin: Differentiable, batched: frozenset[str]) -> Adjoint:
@@ -165,7 +192,8 @@ def _adjoint_over_batch(adjoint: Adjoint, origin: Differentiable, batched: froze
     for parameter in adjoint.gradients:
         inner = tuple(dimension + 1 for dimension in adjoint.sums.get(parameter, ()))
         sums[parameter] = inner if parameter in batched else (0, *inner)
-    return Adjoint(made, adjoint.cotangents, adjoint.gradients, {p: dimensions for p, dimensions in sums.items() if dimensions})
+    summed = {p: dimensions for p, dimensions in sums.items() if dimensions}
+    return Adjoint(made, adjoint.cotangents, adjoint.gradients, summed, size_guards=adjoint.size_guards)
 
 
 def tangent_of(function: Differentiable, numbers: Integers) -> Tangent:

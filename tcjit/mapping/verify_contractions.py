@@ -43,6 +43,7 @@ def wrong_contraction(before: Assignments, after: Assignments, old: Assignment, 
             return "a temporary does not hold what it stands for"
     if any(old.ranges.get(name) != (lower, upper) for a in new for name, lower, upper in a.bounds):
         return "a range changed"
+    one = identity("*=", product.dtype)  # what a sum over a condition alone counts
     multiplied: list[Expr] = []
     summed: list[str] = []
 
@@ -53,6 +54,8 @@ def wrong_contraction(before: Assignments, after: Assignments, old: Assignment, 
         multiplied.extend(conditions)
         moves.update(name for condition in conditions for name in names(condition))
         for factor in factors:
+            if factor == one:
+                continue
             definition = definitions.get(factor.tensor) if isinstance(factor, Access) else None
             if definition is None:
                 multiplied.append(factor)
@@ -71,4 +74,4 @@ def wrong_contraction(before: Assignments, after: Assignments, old: Assignment, 
     conditions, factors = guarded_factors(product)
     if conditions and not all(reads_inside(after, a) for a in new):
         return "a condition no longer protects a read"
-    return "" if Counter(multiplied) == Counter([*conditions, *factors]) else "the factors are others"
+    return "" if Counter(multiplied) == Counter(part for part in (*conditions, *factors) if part != one) else "the factors are others"

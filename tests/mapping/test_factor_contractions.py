@@ -121,6 +121,14 @@ def test_a_condition_is_a_factor() -> None:
         "O_factor(b) += -X(b, c) from 0.0 where b in 0:20, c in 0:300",
         "O(a) += b < a ? Y(a, b) * O_factor(b) : 0.0 from 0.0 where a in 0:500, b in 0:20",
     ]
+    counted = "def f(float(P,T) X) -> (r) { r +=! (s <= t) ? X(p,t) : 0.0 where s in 0:T }"
+    assert factored(counted, {"X": (200, 50)}) == [
+        "r_factor(t) += s <= t ? 1.0 : 0.0 from 0.0 where t in 0:50, s in 0:50",
+        "r_factor1(t) += X(p, t) from 0.0 where t in 0:50, p in 0:200",
+        "r() += r_factor(t) * r_factor1(t) from 0.0 where t in 0:50",
+    ]
+    x = torch.randn(200, 50)
+    assert tcjit.define(counted).f.compile(x).check(x)
     protected = "def f(float(E,C) X, float(A,B) Y) -> (O) { O(a) +=! (b >= 5) ? X(b-5,c) * Y(a,b) : 0.0 }"
     assert factored(protected, {"X": (15, 300), "Y": (500, 20)})[0].startswith("O_factor(b + -5) += b >= 5 ? X(b - 5, c) : 0.0 from 0.0")
     text = protected.replace("b >= 5", "a + b < 10").replace("b-5", "b").replace("0.0 }", "0.0 where b in 0:20 }")

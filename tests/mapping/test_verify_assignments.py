@@ -69,6 +69,11 @@ PROGRAMS: dict[str, tuple[str, str, dict[str, tuple[int, ...]]]] = {
         "def f(float(N,J) X, float(N,K) Y) -> (O) { O(n) +=! X(n,j) * Y(n,k) }",
         {"X": (50, 60), "Y": (50, 70)},
     ),
+    "counted": (
+        "factor_contractions",
+        "def f(float(P,T) X) -> (r) { r +=! (s <= t) ? X(p,t) : 0.0 where s in 0:T }",
+        {"X": (200, 50)},
+    ),
     "divided once": (
         "factor_contractions",
         "def f(float(N,D) X, float(D) V) -> (O) { O(i, j) +=! X(n, i) * X(n, j) / V(j) }",

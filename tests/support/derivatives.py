@@ -18,7 +18,7 @@ from support.fuzz.programs import draw
 from support.torch_interpreter import Unsupported
 from tcjit.errors import CheckError
 from tcjit.grammar.ast import Def
-from tcjit.grammar.differentiate import AdjointDef, differentiate, tangent
+from tcjit.grammar.differentiate import AdjointDef, SizeHints, differentiate, tangent
 from tcjit.grammar.front import read
 from tcjit.grammar.infer import specialise
 
@@ -224,7 +224,8 @@ def failure(seed: int) -> str:
     except (Unsupported, RuntimeError, NotImplementedError, OverflowError):  # beyond the judge: a type, or a derivative that PyTorch lacks
         return ""
     try:
-        adjoint = differentiate(definition, list(leaves), values=made.values if seed % 2 else None)
+        written, hints = made.values if seed % 2 else None, SizeHints(made.values if seed % 3 else {})
+        adjoint = differentiate(definition, list(leaves), values=written, size_hints=hints)
     except CheckError as error:
         return "" if "no derivative in the language" in str(error) else f"seed {seed}: {error}\n{made.text}"
     args = {**given, **results, **{adjoint.cotangents[name]: value for name, value in w.items() if name in adjoint.cotangents}}

@@ -315,7 +315,7 @@ def sdf_box_minus_spheres(float(A) X, float(B) Y, float(C) Z, float(S,3) Ctr, fl
 
 # ---------------------------------------------------------------- finance
 op("asian_option_paths", 1e-5, lambda g: [rn(g, 20_000, 50), torch.tensor(0.2), torch.tensor(0.02)],
-   lambda Z, v, r: (lambda p: math.exp(-0.02) * (p - 1).clamp(min=0).mean())(torch.exp(((r - 0.5 * v * v) / 50 + v * math.sqrt(1 / 50) * Z).cumsum(1)).mean(1)), '''
+   lambda Z, v, r: (lambda p: torch.exp(-r) * (p - 1).clamp(min=0).mean())(torch.exp(((r - 0.5 * v * v) / 50 + v * math.sqrt(1 / 50) * Z).cumsum(1)).mean(1)), '''
 def asian_option_paths(float(P,T) Z, float v, float r) -> (Price) {
     L(p, t) +=! s <= t ? (r - 0.5 * v * v) / T + v * sqrt(1.0 / T) * Z(p, s) : 0.0 where t in 0:T
     A(p) +=! exp(L(p, t)) / T

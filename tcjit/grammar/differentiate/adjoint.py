@@ -20,6 +20,7 @@ from tcjit.grammar.differentiate.normalise import Update, normalise
 from tcjit.grammar.differentiate.rules import terms
 from tcjit.grammar.differentiate.shifts import shifts
 from tcjit.grammar.differentiate.simplify import index, is_float, reads, wide_type
+from tcjit.grammar.differentiate.size_hints import SizeHints
 from tcjit.grammar.differentiate.values import with_values
 from tcjit.grammar.walk import walk, with_indices
 
@@ -54,6 +55,7 @@ def differentiate(
     saved: Collection[str] = (),
     ties: str = "even",
     differentiable: bool = True,
+    size_hints: SizeHints | None = None,
 ) -> AdjointDef:
     """The adjoint of an inferred def by the parameters ``wrt``, all of floats by default.
 
@@ -65,21 +67,24 @@ def differentiate(
     scalars that are at least 1 where they are a factor or divisor in index arithmetic. ``saved`` are temporaries that come in as
     parameters instead of being computed again. ``ties`` shares the cotangent of a ``max`` or ``min`` evenly among equal elements, or gives
     all to the ``first``. ``differentiable=False`` allows products a form that takes linear time, but whose own derivative is wrong where a
-    factor is 0.
+    factor is 0. Of sums that are equal, ``size_hints`` choose those over the indices with the fewest values; they get the guards of these
+    choices.
 
     Raises ArgumentError for names that are none of the def's, CheckError for a function without a derivative.
     """
     names = checked_names(definition, wrt, saved, ties)
     with nesting_refused(definition):
         numbered = with_values(definition, values) if values else definition
-        return _Reverse(numbered, names, saved, ties, differentiable).run()
+        return _Reverse(numbered, names, saved, ties, differentiable, size_hints).run()
 
 
 class _Reverse:
-    def __init__(self, definition: Def, wrt: Sequence[str], saved: Collection[str], ties: str, differentiable: bool) -> None:
+    def __init__(
+        self, definition: Def, wrt: Sequence[str], saved: Collection[str], ties: str, differentiable: bool, size_hints: SizeHints | None
+    ) -> None:
         self.form = without_dead_terms(normalise(definition))
         self.wrt = {name: self.form.initial.get(name, name) for name in wrt}  # by the forward's name, that of the version
-        self.body = Body(self.form)
+        self.body = Body(self.form, size_hints)
         self.saved, self.ties, self.differentiable = saved, ties, differentiable
         self.contributions: dict[str, list[Contribution]] = {}
         self.cotangents: dict[str, str] = {}  # of each return, the parameter

@@ -9,6 +9,7 @@ from tcjit.grammar.bounds_check import Isl
 from tcjit.grammar.differentiate.box import Bounds, IndexBox, positive_scalars
 from tcjit.grammar.differentiate.normalise import NormalForm, Update
 from tcjit.grammar.differentiate.simplify import literal, reads
+from tcjit.grammar.differentiate.size_hints import SizeHints
 from tcjit.grammar.differentiate.write import Statements, parameter, statements, write
 from tcjit.grammar.polynomial import number
 from tcjit.grammar.walk import walk
@@ -19,8 +20,9 @@ Shape = tuple[Expr, ...]
 class Body:
     """``updates`` are the new statements in their order."""
 
-    def __init__(self, form: NormalForm) -> None:
+    def __init__(self, form: NormalForm, size_hints: SizeHints | None = None) -> None:
         self.form = form
+        self.size_hints = size_hints
         self.names = form.names
         self.dtypes = {**form.dtypes, **{p.name: p.dtype for p in form.definition.params}}
         self.shapes: dict[str, Shape] = {**form.shapes, **{p.name: () for p in form.definition.params if not p.dims}}

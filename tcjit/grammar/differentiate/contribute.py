@@ -93,7 +93,7 @@ def contribution(leaf: Leaf, term: Expr, update: Update, conditions: Iterable[Ex
         known += conjuncts(read_where(leaf, update.value))
     term = assume(term, known)
     shape = body.shapes[leaf.name if isinstance(leaf, Scalar) else leaf.tensor]
-    inverse = invert(Read(subscripts, update.ranges, update.left, tuple(known)), shape, body.positive, body.isl)
+    inverse = invert(Read(subscripts, update.ranges, update.left, tuple(known)), shape, body.positive, body.isl, body.size_hints)
     names = {value.name: name for name, value in inverse.substitution.items() if isinstance(value, Index)}
     return Contribution(inverse.rewrite(term), inverse.guards, inverse.kept, names)
 

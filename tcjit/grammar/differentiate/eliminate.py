@@ -4,7 +4,8 @@
    ``A % c == 0``, ``t`` is 0.
 2. Equations are solved one by one, the cheapest first: for the only index, with coefficient 1 or -1; for a digit; for the only index
    with another coefficient ``c``, which gives ``v = R / c`` and the guard ``R % c == 0``; for any, quotients first, then the index with
-   the most values, or left indices before reduction indices. Other equations are multiplied by ``c`` first: no fraction appears.
+   the most values, as far as hints say how many these are, or left indices before reduction indices. Other equations are multiplied by
+   ``c`` first: no fraction appears.
 3. A digit is ``t in 0:m`` with coefficient 1 where ``m`` divides every other coefficient: ``t = R % m``, and ``R / m`` is left.
 4. A residue is ``v in 0:m`` with coefficient 1 beside a quotient with coefficient ``m``, both in no other equation: ``v = R % m``, where
    ``R`` may have more indices, which stay. ``(i - j) % m == x`` is ``i == (j + x) % m``.
@@ -19,10 +20,13 @@ from tcjit.grammar import polynomial
 from tcjit.grammar.affine import linear_form
 from tcjit.grammar.ast import Binary, Expr, Index, Scalar, Size
 from tcjit.grammar.differentiate.simplify import FALSE, compare, index, integer_of
-from tcjit.grammar.polynomial import Polynomial, Value, divide, from_terms, names, number
+from tcjit.grammar.differentiate.size_hints import SizeHints, order
+from tcjit.grammar.polynomial import NOTHING, Polynomial, Value, divide, from_terms, names, number
 from tcjit.grammar.walk import with_indices
 
 Interval = tuple[Value, Value]  # lower, upper
+_Cost = tuple[tuple[int, bool], Value | None, tuple[bool, bool, int]]  # of a step: its kind, the extent of its index, what decides then
+_Step = tuple[_Cost, int, str, Value, bool]  # with its equation, its index and that one's coefficient, whether it takes a digit
 
 
 class NotSolved(Exception):
@@ -39,13 +43,17 @@ class Solution:
 
 
 def eliminate(
-    equations: Iterable[tuple[Value, Value]], ranges: Mapping[str, Interval], left: Iterable[str], exact: Iterable[Binary]
+    equations: Iterable[tuple[Value, Value]],
+    ranges: Mapping[str, Interval],
+    left: Iterable[str],
+    exact: Iterable[Binary],
+    size_hints: SizeHints | None = None,
 ) -> Solution:
     """Solve ``left == right`` for the indices of ``ranges``; ``exact`` are remainders ``A % c`` known to be 0.
 
     Names of new indices end in ``'``, which no text has. Raises NotSolved.
     """
-    system = _System(ranges, frozenset(left), tuple(exact))
+    system = _System(ranges, frozenset(left), tuple(exact), size_hints or SizeHints())
     system.equations = [system.without_divisions(one) - other for one, other in equations]
     system.equations = [system.current(equation) for equation in (*system.equations, *system.divisions)]
     system.solve()
@@ -53,7 +61,8 @@ def eliminate(
 
 
 class _System:
-    def __init__(self, ranges: Mapping[str, Interval], left: frozenset[str], exact: tuple[Binary, ...]) -> None:
+    def __init__(self, ranges: Mapping[str, Interval], left: frozenset[str], exact: tuple[Binary, ...], size_hints: SizeHints) -> None:
+        self.size_hints = size_hints
         self.unknown: dict[str, Interval | None] = dict(ranges)  # None for a quotient, which has no range of its own
         self.left = left
         self.exact = exact
@@ -156,7 +165,7 @@ class _System:
         self._use_divisions()
         while (step := self._cheapest()) is not None:
             cost, position, name, coefficient, is_digit = step
-            residue = self._residue() if cost[0] > 1 else None
+            residue = self._residue() if cost[0][0] > 1 else None
             if residue is not None:
                 self._take_residue(*residue)
             else:
@@ -182,34 +191,39 @@ class _System:
             own = [name for name in coefficients if all(_coefficient_of(other, name) == 0 for other in others)]
             for quotient in (name for name in own if self.unknown[name] is None and name not in self.hulls):
                 modulus = coefficients[quotient]
-                for name in sorted(own, key=lambda name: (-(self._extent(name) or 0), name not in self.left)):
+                for name in sorted(own, key=lambda name: name not in self.left):
                     interval = self.unknown[name]
                     if coefficients[name] in (1, -1) and interval is not None and interval[0] == 0 and interval[1] in (modulus, -modulus):
                         return position, name, quotient
         return None
 
-    def _cheapest(self) -> tuple[tuple[int, ...], int, str, Value, bool] | None:
-        """The cost of the next step, its equation, its index and that one's coefficient, whether it takes a digit."""
-        best: tuple[tuple[int, ...], int, str, Value, bool] | None = None
+    def _cheapest(self) -> _Step | None:
+        """The next step."""
+        best: _Step | None = None
         for position, equation in enumerate(self.equations):
             coefficients = self._coefficients(equation)
-            extents = {name: self._extent(name) for name in coefficients}
             for name, coefficient in coefficients.items():
                 unit, alone = coefficient in (1, -1), len(coefficients) == 1
                 digit = unit and not alone and self._is_digit(name, coefficients)
                 kind = (0 if unit else 2) if alone else 1 if digit else 3
                 ranged = self.unknown[name] is not None or name in self.hulls
-                extent = extents[name]  # what stays is summed over: the short ones, and rather numbers than sizes
-                cost = (kind, ranged, -_SIZE if extent is None else -extent, name not in self.left, not unit, position)
-                if best is None or cost < best[0]:
+                cost = (kind, ranged), self._extent(name), (name not in self.left, not unit, position)
+                if best is None or self._is_less(cost, best[0]):
                     best = cost, position, name, coefficient, digit
         return best
 
-    def _extent(self, name: str) -> int | None:
-        """The number of values of an index, where that is one."""
+    def _is_less(self, one: _Cost, other: _Cost) -> bool:
+        """What stays is summed over: the short ones, and rather numbers than sizes that no hint is given for."""
+        if one[0] != other[0]:
+            return one[0] < other[0]
+        is_choice = one[0][0] == 3  # elsewhere nothing stays, whatever comes first
+        longer = self.size_hints.order(one[1], other[1]) if is_choice else order(one[1], other[1], NOTHING)
+        return longer > 0 if longer else one[2] < other[2]
+
+    def _extent(self, name: str) -> Value | None:
+        """The number of values of an index, where that is known."""
         interval = self.unknown[name] or self.hulls.get(name)
-        extent = None if interval is None else interval[1] - interval[0]
-        return extent if isinstance(extent, int) else None
+        return None if interval is None else interval[1] - interval[0]
 
     def _coefficients(self, equation: Value) -> dict[str, Value]:
         """Those of the indices that are not solved for. Raises NotSolved where one is not linear."""
@@ -319,7 +333,6 @@ class _System:
 
 
 _ZERO: Value = 0
-_SIZE = 1 << 62  # what the extent that is no number counts as
 
 
 def divides(divisor: Value, value: Value) -> bool:

@@ -24,6 +24,7 @@ from tcjit.grammar.differentiate.box import Bounds, IndexBox
 from tcjit.grammar.differentiate.eliminate import NotSolved, eliminate, names_in
 from tcjit.grammar.differentiate.prove import is_reversed
 from tcjit.grammar.differentiate.simplify import compare, conjuncts, index, integer_of, is_number, reads
+from tcjit.grammar.differentiate.size_hints import SizeHints
 from tcjit.grammar.dtypes import promote
 from tcjit.grammar.polynomial import Polynomial, Value, number
 from tcjit.grammar.walk import rebuild, with_indices
@@ -63,12 +64,15 @@ def dimension_name(position: int) -> str:
     return f"x{position}'"
 
 
-def invert(read: Read, extents: Sequence[Expr], positive: Iterable[str], isl: Isl) -> Inverse:
-    """Turn a read of a tensor with these extents round; ``positive`` are scalars known to be at least 1."""
+def invert(
+    read: Read, extents: Sequence[Expr], positive: Iterable[str], isl: Isl, size_hints: SizeHints | None = None
+) -> Inverse:
+    """Turn a read of a tensor with these extents round; ``positive`` are scalars known to be at least 1. Hints say which index to solve for
+    where several would do."""
     affine = [value is not None and is_quasi_affine(value) for value in map(polynomial.integer, read.subscripts)]
     inverse: Inverse | None = None
     try:
-        inverse = _completed(_solved(read, affine), read, affine, extents, positive, isl)
+        inverse = _completed(_solved(read, affine, size_hints), read, affine, extents, positive, isl)
     except NotSolved:
         pass
     if inverse is None or inverse.proved is False:
@@ -76,7 +80,7 @@ def invert(read: Read, extents: Sequence[Expr], positive: Iterable[str], isl: Is
     return inverse
 
 
-def _solved(read: Read, affine: Sequence[bool]) -> Inverse:
+def _solved(read: Read, affine: Sequence[bool], size_hints: SizeHints | None) -> Inverse:
     values = [polynomial.integer(subscript) for subscript in read.subscripts]
     places = [(value, dimension_name(j)) for j, value in enumerate(values) if affine[j] and value is not None]
     exact = [
@@ -87,7 +91,7 @@ def _solved(read: Read, affine: Sequence[bool]) -> Inverse:
     ]
     equations = [(value, polynomial.atom(index(name))) for value, name in places]
     ranges = {name: (integer_of(lower), integer_of(upper)) for name, (lower, upper) in read.ranges.items()}
-    solution = eliminate(equations, ranges, read.left, exact)
+    solution = eliminate(equations, ranges, read.left, exact, size_hints)
     kept = {name: (polynomial.expression(lower), polynomial.expression(upper)) for name, (lower, upper) in solution.kept.items()}
     long = tuple((value, name) for value, name in places if isinstance(value, Polynomial) and len(value.terms) > 1)
     return Inverse({name: _expression(value) for name, value in solution.values.items()}, kept, solution.guards, long)

@@ -194,7 +194,8 @@ class _Contraction:
         """The product that the last step of an order sums."""
         values = self.multiplicands(order, made, temporaries)
         conditions = [value for value in values if value.dtype == "bool"]
-        value, *others = (value for value in values if value.dtype != "bool")
+        factors = [value for value in values if value.dtype != "bool"]
+        value, *others = factors or [identity("*=", self.a.value.dtype)]  # for how many terms a condition holds
         for factor in others:
             value = Binary("*", value, factor, dtype=factor.dtype)
         return Select(conjunction(conditions), value, identity("+=", value.dtype), dtype=value.dtype) if conditions else value
