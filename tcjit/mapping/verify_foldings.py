@@ -1,5 +1,5 @@
-"""The rule for folded contractions: a product of matrices, whose dimensions count those of the contraction in a mixed radix, has each of its
-terms once, reads copies of its elements, and its results are copied to theirs."""
+"""The rule for folded contractions: a product of matrices, whose dimensions count those of the contraction in a mixed radix, has each of
+its terms once, reads copies of its elements, and its results are copied to theirs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def wrong_folding(before: Assignments, after: Assignments, old: Assignment, new:
     if old.dynamic or old.constraints or old.outer or old.tensor in old.tensors_read:
         return "not all of the contraction is known"
     made = {copy.tensor: copy for copy in copies}
-    counted = {dim: index(dim) for dim in a.dims if dim in old.dims}  # for each dimension of the product what it is of the old ones
+    # for each dimension of the product what it is of those of the contraction
+    counted: dict[str, Expr] = {dim: index(dim) for dim in a.dims if dim in old.dims}
     sides = [(copy.tensor, copy.subscripts) for copy in copies]
     sides += [(a.tensor, one.value.subscripts) for one in stored if isinstance(one.value, Access)]
     for tensor, places in sides:
@@ -40,7 +41,8 @@ def wrong_folding(before: Assignments, after: Assignments, old: Assignment, new:
     if any((part in old.reduction) != (dim in a.reduction) for dim, found in digits.items() for part in found):
         return "terms and results are mixed"
     for copy in copies:
-        if wrong := _wrong_copy(after, copy, old, {part for dim, found in digits.items() if counted[dim] in copy.subscripts for part in found}):
+        axes = {part for dim, found in digits.items() if counted[dim] in copy.subscripts for part in found}
+        if wrong := _wrong_copy(after, copy, old, axes):
             return wrong
         if not _fills(after, copy.tensor, copy.subscripts, a, counted):
             return "a copy has another shape"

@@ -1,10 +1,10 @@
 """Fold contractions: a sum of products whose rows, columns or terms are several dimensions becomes a product of matrices.
 
-``Z(a,b,c,d) +=! X(a,e,b,f) * Y(d,f,c,e)`` is one of the matrices ``X`` over ``(72*a+b, 72*e+f)`` and ``Y`` over ``(72*e+f, 72*c+d)``. Panels
-and blocks for the caches are those of single dimensions, which short ones do not fill. So operands are copied to matrices, and results from
-one: transpose-transpose-GEMM-transpose, as in Springer and Bientinesi, Design of a High-Performance GEMM-like Tensor-Tensor Multiplication
-(2018). All subsets of the index classes are planned, and the one that takes the least time by the model is folded; a tensor without an
-index of these stays as it is.
+``Z(a,b,c,d) +=! X(a,e,b,f) * Y(d,f,c,e)`` is one of the matrices ``X`` over ``(72*a+b, 72*e+f)`` and ``Y`` over ``(72*e+f, 72*c+d)``.
+Panels and blocks for the caches are those of single dimensions, which short ones do not fill. So operands are copied to matrices, and
+results from one: transpose-transpose-GEMM-transpose, as in Springer and Bientinesi, Design of a High-Performance GEMM-like Tensor-Tensor
+Multiplication (2018). All subsets of the index classes are planned, and the one that takes the least time by the model is folded; a tensor
+without an index of these stays as it is.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def fold_contractions(before: Assignments, options: Options, machine: Machine) -
         best: Folded | None = None
         if found and number_of_chunks(a, temporaries, before, options, machine) == 1:
             epilogue = epilogue_of(a, program[at + 1 :], program[:at], temporaries.tensors)
-            best = _Contraction(found, epilogue, setting).best(temporaries)
+            best = _Folding(found, epilogue, setting).best(temporaries)
         parts.append(folded(found, best, temporaries) if found and best else (a,))
     return before.with_parts(parts, temporaries)
 
@@ -75,7 +75,7 @@ def folded(c: IndexClasses, dims: Folded, temporaries: Temporaries) -> list[Assi
 
 
 @dataclass(frozen=True)
-class _Contraction:
+class _Folding:
     """A contraction, and what follows on its results."""
 
     classes: IndexClasses
@@ -122,11 +122,11 @@ class _Contraction:
 
     def copy_cycles(self, copies: Iterable[Assignment], temporaries: Temporaries) -> float:
         """Those of copies whose neighbours stay together, or part."""
-        core, tensors = self.tiling(self.classes.a, self.epilogue).core, temporaries.tensors
+        core, values = self.tiling(self.classes.a, self.epilogue).core, self.setting.program.values
 
         def near(access: Access) -> set[str]:
-            strides = ((dim, stride_in(tensors[access.tensor], access.subscripts, dim, self.setting.program.values)) for dim in names(access))
-            return {dim for dim, stride in strides if stride == 1}
+            storage = temporaries.tensors[access.tensor]
+            return {dim for dim in names(access) if stride_in(storage, access.subscripts, dim, values) == 1}
 
         return sum(core.copy_cycles(a.points, together=all(near(a.element) & near(read) for read in a.reads)) for a in copies)
 
@@ -136,7 +136,8 @@ class _Contraction:
         try:
             with temporaries.trial():
                 planned = tiling.with_panels(tiling.planned(temporaries), temporaries)
-                return sum(plan.estimate.cycles for plan in planned.plans) + self.copy_cycles((*planned.before, *planned.after), temporaries)
+                copying = self.copy_cycles((*planned.before, *planned.after), temporaries)
+                return copying + sum(plan.estimate.cycles for plan in planned.plans)
         except MappingError:
             return inf
 

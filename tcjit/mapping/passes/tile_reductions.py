@@ -229,7 +229,7 @@ class ReductionTiling:
     def tiled_at_once(self, temporaries: Temporaries) -> list[Assignment]:
         """The same; a MappingError where a matrix unit would have to leave points out."""
         prove, planned = self.setting.prove, self.with_panels(self.planned(temporaries), temporaries)
-        a, epilogue, found, plans = planned.assignment, planned.epilogue, planned.rewritten, planned.plans
+        a, found, plans = planned.assignment, planned.rewritten, planned.plans
         before = [*planned.before, *self.tiled_sums(planned.sums, temporaries)]
         self.refuse_plans(plans)
         if prove:  # of the rewrites only those that are used: a plan alone makes no code
