@@ -134,6 +134,10 @@ class Core:
         """Those of a copy of so many elements, whose neighbours stay ``together`` or part."""
         return elements * ((self.copy if together else self.transpose) + self.far(elements * self.element))
 
+    def far_byte(self, size: int) -> float:
+        """Cycles of a byte of what is read again, all of it so many bytes, where the second cache does not hold these."""
+        return 0.0 if size <= self.l2 else self.l3_byte if size <= self.last else self.memory_byte
+
     def far(self, size: int) -> float:
         """What the copy of an element takes more where all of them, of so many bytes, do not fit into the second cache, or into any."""
         return 0.0 if size <= self.l2 else self.beyond if size <= self.last else MOVES * self.element * self.memory_byte

@@ -38,6 +38,7 @@ from tcjit.mapping.passes.eliminate_dead_instances import eliminate_dead_instanc
 from tcjit.mapping.passes.eliminate_indices import eliminate_indices
 from tcjit.mapping.passes.expand_operands import expand_operands
 from tcjit.mapping.passes.factor_contractions import factor_contractions
+from tcjit.mapping.passes.fold_contractions import fold_contractions
 from tcjit.mapping.passes.fuse import fuse, fused_groups
 from tcjit.mapping.passes.fuse_column_reductions import fuse_column_reductions
 from tcjit.mapping.passes.fuse_outer_loops import fuse_outer_loops, settle_outer_loops
@@ -180,6 +181,7 @@ def build_scop(
     assignments = proved(split_sums, assignments) if nests and pack else assignments
     assignments = proved(strip_mine_copies, assignments, target) if nests else assignments
     assignments = proved(transpose_tables, assignments, target) if nests and pack else assignments
+    assignments = proved(fold_contractions, assignments, options, target) if nests and pack and not program.dynamic else assignments
     if nests and options.fusion != "minimal" and not program.dynamic:
         assignments = proved(fuse_outer_loops, assignments, target)
         assignments = proved(overlap_tiles, assignments, target)

@@ -27,7 +27,11 @@ from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.instances import Instances, is_given_again, results_of, same_element
 from tcjit.mapping.reduction import combined, guarded_term, identity, with_signs_as_factors
 from tcjit.mapping.verify_contractions import wrong_contraction
+<<<<<<< HEAD
 from tcjit.mapping.verify_merged import wrong_merged
+=======
+from tcjit.mapping.verify_foldings import wrong_folding
+>>>>>>> 706711933aafafb844c457d900ea967c3cec9429
 from tcjit.mapping.verify_offsets import wrong_offsets
 from tcjit.mapping.verify_orders import AxisOrders
 from tcjit.mapping.verify_overlapped import OverlappedTiles
@@ -93,6 +97,7 @@ class _Replacement(Instances):
             "transpose_tables": lambda old, new: self.orders.wrong(old, new),
             "pack_operands": self.packed,
             "unroll_dims": self.unrolled,
+            "fold_contractions": lambda old, new: wrong_folding(before, after, old, new),
             "fuse_outer_loops": self.blocked,
             "strip_mine_copies": self.in_digits,
             "strip_mine_products": self.in_digits,

@@ -131,3 +131,10 @@ def test_it_is_for_large_products(monkeypatch: pytest.MonkeyPatch) -> None:
     assert blocked(PRODUCT, shapes)[1].assignments[0].outer is not None
     monkeypatch.setattr(block_panels, "WORK", 1 << 22)
     assert blocked(PRODUCT, shapes)[1].assignments[0].outer is None
+
+
+@pytest.mark.parametrize(("extent", "blocks"), [(1024, True), (5184, False)])
+def test_no_blocks_where_the_other_operand_comes_from_memory_for_each(extent: int, blocks: bool) -> None:
+    before = extract(program(PRODUCT, {"A": (extent, extent), "B": (extent, extent)}))
+    machine = replace(AVX512, cache_bytes=1 << 21)
+    assert (block_panels.block_panels(before, Options(), machine).assignments[0].outer is not None) == blocks

@@ -71,6 +71,14 @@ def test_kernels_are_planned_and_kept_by_the_constants_of_their_processor(tmp_pa
     assert machine().costs == Costs(fma_latency=5.0), "a process plans all its kernels by the same"
 
 
+def test_a_machine_has_no_more_of_the_last_cache_than_its_cores_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtual machine is told of the cache of a whole processor."""
+    monkeypatch.setattr(on_cpu.os, "cpu_count", lambda: 2)
+    for told, kept in ((480 << 20, 64 << 20), (8 << 20, 8 << 20), (0, Machine.shared_bytes)):
+        monkeypatch.setattr(host, "cache_bytes", lambda level, told=told: {1: 1 << 15, 2: 1 << 20, 3: told}[level])
+        assert on_cpu.machine_of(host.compiler()).shared_bytes == kept
+
+
 def test_tensors_in_the_wrong_place() -> None:
     x = torch.ones(3)
     assert_refused(lambda: defs("cuda").sum(torch.ones(2, 3)), tcjit.ArgumentError, "target cuda works on cuda tensors")

@@ -10,10 +10,12 @@ from typing import Any
 
 from tcjit.jit.targets import cpu
 from tcjit.mapping.machine import Machine
-from tcjit.mapping.passes import block_panels, fuse_column_reductions, fuse_outer_loops, overlap_tiles, parallelise
+from tcjit.mapping.passes import block_panels, fold_contractions, fuse_column_reductions, fuse_outer_loops, overlap_tiles, parallelise
 
-# of what makes outer loops, chunks of rows and blocks of panels worth sharing, and blocks of rows worth overlapping
+# of what makes outer loops, chunks of rows and blocks of panels worth sharing, blocks of rows worth overlapping, and short dimensions worth
+# folding
 LEAST = {
+    fold_contractions: {"WORK": 1, "WORTH": 2},
     fuse_outer_loops: {"REUSE": 4, "ITERATIONS": 1, "FEWER": 2},
     overlap_tiles: {"ITERATIONS": 1, "GAIN": 0},
     fuse_column_reductions: {"WORTH": 1, "ROWS": 1, "CPU_CHUNKS": 4},

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from tcjit.mapping.pipeline import Mapped, Proof
     from tcjit.step import Steps
 
+# Of the last cache, the bytes that a core has at most: no processor gives it more, and those with so many have a die for each core. A
+# virtual machine is told of the cache of a whole processor, of which it has a few cores; others use the rest.
+LAST_FOR_CORE = 32 << 20
+
 
 @dataclass(frozen=True)
 class Cpu(Target):
@@ -131,9 +135,10 @@ def machine_of(tool: host.Compiler) -> Machine:
     features = host.cpu_features() if tool.vector_bytes > 16 else set()
     ways = 4 if "avx512_vnni" in features else 2
     bfloat16_dots = "avx512_bf16" in features and tool.vector_bytes == 64 and "clang" not in tool.version
-    shared = max(host.cache_bytes(3) or Machine.shared_bytes, own)
+    cores = os.cpu_count() or 1
+    shared = max(min(host.cache_bytes(3) or Machine.shared_bytes, cores * LAST_FOR_CORE), own)
     matrix = matrix_types() if bfloat16_dots and _knows_matrix_unit(tool.version) else frozenset[str]()
-    return Machine(tool.vector_bytes, 32 if many else 16, os.cpu_count() or 1, near, own, costs, ways, shared, bfloat16_dots, matrix)
+    return Machine(tool.vector_bytes, 32 if many else 16, cores, near, own, costs, ways, shared, bfloat16_dots, matrix)
 
 
 def _knows_matrix_unit(version: str) -> bool:

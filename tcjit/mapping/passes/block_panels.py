@@ -13,9 +13,11 @@ from math import prod
 from tcjit.errors import MappingError
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
-from tcjit.mapping.machine import Machine
+from tcjit.mapping.machine import MOVES, Core, Machine
 from tcjit.mapping.nest.epilogue import epilogue_of
 from tcjit.mapping.nest.nest import Leaf
+from tcjit.mapping.nest.operands import Operand
+from tcjit.mapping.nest.statement import FlatStatement
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import number_of_chunks
 from tcjit.mapping.passes.fuse_outer_loops import under_loops
@@ -96,7 +98,26 @@ def _loops(tiling: ReductionTiling, temporaries: Temporaries) -> tuple[Loops, Le
             best = whole, around
         elif sizes := [n for n in range(min(most, tiles), 0, -1) if _is_even(tiles, n, threads)]:
             best = whole, [*around, (dim, sizes[0] * size)]
-    return best[1], leaf
+    return (best[1], leaf) if best[1] and _reread(s, best[1], core) <= plan.moved + _passed(s, best[1], staged, core) else _NO_LOOPS
+
+
+def _reread(s: FlatStatement, loops: Loops, core: Core) -> float:
+    """Cycles in which a core reads again for each block what does not move with it: as blocks are, of all terms."""
+    blocks = {dim: -(-s.extent(dim) // size) for dim, size in loops}
+    cycles = 0.0
+    for access, flat in s.reads.items():
+        element, batch = DTYPES[access.dtype].bytes, [dim for dim, size in loops if size == 1 and dim in flat.dims]
+        again = prod(count for dim, count in blocks.items() if dim not in flat.dims) - 1
+        inside = element * prod(s.extent(dim) for dim in flat.dims if dim not in batch)
+        cycles += again * inside * prod(s.extent(dim) for dim in batch) * core.far_byte(inside)
+    return cycles
+
+
+def _passed(s: FlatStatement, loops: Loops, staged: Sequence[Operand], core: Core) -> float:
+    """Cycles in which panels go to where all of them have room, and come back."""
+    dims = {dim for dim, _ in loops}
+    whole = core.element * sum(prod(map(s.extent, operand.dims)) for operand in staged if dims <= set(operand.dims))
+    return MOVES * whole * core.far_byte(whole)
 
 
 def _is_even(tiles: int, size: int, threads: int) -> bool:

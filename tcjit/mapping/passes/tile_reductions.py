@@ -228,22 +228,9 @@ class ReductionTiling:
 
     def tiled_at_once(self, temporaries: Temporaries) -> list[Assignment]:
         """The same; a MappingError where a matrix unit would have to leave points out."""
-        options, prove = self.setting.options, self.setting.prove
-        planned = self.planned(temporaries)
-        before, given, epilogue, found, plans = [*planned.before], planned.assignment, planned.epilogue, planned.rewritten, planned.plans
-        a, sums = given, planned.sums
-        if options.pack:
-            staging = stage_operands(given, plans[0], found.statements[0].merged, self.core, temporaries)
-            epilogue = epilogue.stripped(staging.strips)
-            a, sums = staging.rewritten(given), tuple(map(staging.rewritten, sums))
-            before += staging.copies
-            if staging.copies:
-                found = self.rewritten(a, epilogue, temporaries.tensors)
-            if staging.copies or any(plan.estimate.staged for plan in plans):
-                leaf = plans[0].nest.leaf if staging.strips else None
-                kept = frozenset(operand for s in found.statements for operand in s.reads)  # no other copies are made
-                plans = plan_nests(found.statements, self.core, self.setting.plans, leaf, options.register_tile, kept)
-        before += self.tiled_sums(sums, temporaries)
+        prove, planned = self.setting.prove, self.with_panels(self.planned(temporaries), temporaries)
+        a, found, plans = planned.assignment, planned.rewritten, planned.plans
+        before = [*planned.before, *self.tiled_sums(planned.sums, temporaries)]
         self.refuse_plans(plans)
         if prove:  # of the rewrites only those that are used: a plan alone makes no code
             found.verify(self.setting.program.values)
@@ -286,6 +273,22 @@ class ReductionTiling:
             kept |= refused
             plans = plan(found.statements, kept=kept)
         return _Planned((*dots.copies, *copies), given, epilogue, found, plans, dots.sums, tuple(after))
+
+    def with_panels(self, planned: _Planned, temporaries: Temporaries) -> _Planned:
+        """The plan behind the copies of operands that it wants staged: of the nest that is computed."""
+        options, given, found, plans = self.setting.options, planned.assignment, planned.rewritten, planned.plans
+        if not options.pack:
+            return planned
+        staging = stage_operands(given, plans[0], found.statements[0].merged, self.core, temporaries)
+        epilogue, a = planned.epilogue.stripped(staging.strips), staging.rewritten(given)
+        if staging.copies:
+            found = self.rewritten(a, epilogue, temporaries.tensors)
+        if staging.copies or any(plan.estimate.staged for plan in plans):
+            leaf = plans[0].nest.leaf if staging.strips else None
+            kept = frozenset(operand for s in found.statements for operand in s.reads)  # no other copies are made
+            plans = plan_nests(found.statements, self.core, self.setting.plans, leaf, options.register_tile, kept)
+        sums = tuple(map(staging.rewritten, planned.sums))
+        return _Planned((*planned.before, *staging.copies), a, epilogue, found, plans, sums, planned.after)
 
     def copied(self, a: Assignment, temporaries: Temporaries) -> Orders:
         """The tensors that are copied before the reduction, in its type and in an order that suits it: as the model says."""
