@@ -27,11 +27,8 @@ from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.instances import Instances, is_given_again, results_of, same_element
 from tcjit.mapping.reduction import combined, guarded_term, identity, with_signs_as_factors
 from tcjit.mapping.verify_contractions import wrong_contraction
-<<<<<<< HEAD
-from tcjit.mapping.verify_merged import wrong_merged
-=======
 from tcjit.mapping.verify_foldings import wrong_folding
->>>>>>> 706711933aafafb844c457d900ea967c3cec9429
+from tcjit.mapping.verify_merged import wrong_merged
 from tcjit.mapping.verify_offsets import wrong_offsets
 from tcjit.mapping.verify_orders import AxisOrders
 from tcjit.mapping.verify_overlapped import OverlappedTiles
