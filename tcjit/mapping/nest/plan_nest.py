@@ -34,7 +34,7 @@ WINDOWS = 32  # and of all of them together
 BLOCK_TERMS = 512  # terms that accumulators sum: the sum of more loses digits, and its panels leave the caches
 STREAMED_ROWS = 16  # of a matrix that is read once, side by side: prefetchers follow about as many
 BLOCK_EDGES = 4  # times the cycles in which a tile's accumulators are loaded and stored that a block of terms takes at least
-CACHED = 0.75  # of the second cache that a block of rows takes which tiles read again
+CACHED = 0.75  # of the second cache that what tiles read again takes at most: its sets fill unevenly, and results pass through it
 BLOCK_STARTS = 10  # times the cycles in which threads start that a block around all results takes at least
 STREAMED_PAGES = 4  # of each of them that a thread takes at once, at most
 PARTS = 4  # their number is a multiple of, as that of threads often is
@@ -253,7 +253,7 @@ def _blocks(costs: TileCosts, shape: Shape, cost: Estimate, *, crowded: bool) ->
     width, rows = shape.vectors * core.lanes, shape.rows if shape.row else 1
     again = not costs.over_terms and any(use.results > (rows if use.moves else width) for use in costs.uses)  # by another tile
     kept = s.in_memory or not s.epilogue  # between blocks of all panels
-    far = streams or (kept and again and (crowded or cost.lane_panel + cost.row_panel > core.l2))
+    far = streams or (kept and again and (crowded or cost.lane_panel + cost.row_panel > CACHED * core.l2))
     if costs.over_terms and not streams and (cached := _cached_terms(costs, shape)):
         most, far = cached, True
     if terms < 2 * most or not (far or s.body.dtype in ROUNDING):
