@@ -31,7 +31,7 @@ def test_gradients_agree_with_pytorch(name: str) -> None:
     assert error <= max(1e-4, OPERATORS[name].tolerance)
 
 
-@pytest.mark.sample(3)  # `benchmarks/generality/written.py` compares all of them, too
+@pytest.mark.sample(4)  # `benchmarks/generality/written.py` compares all of them, too
 @pytest.mark.parametrize("name", OPERATORS)
 def test_agrees_with_pytorch(name: str) -> None:
     operator = OPERATORS[name]
