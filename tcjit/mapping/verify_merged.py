@@ -51,8 +51,8 @@ class _SameValues:
         axes = [[sub.name for sub in a.subscripts if isinstance(sub, Index)] for a in pair]
         plain = all(a.is_elementwise and sorted(own) == sorted(a.dims) and len(own) == len(a.subscripts) for a, own in zip(pair, axes))
         changed = {a.tensor for a in self.program[numbers[0] : numbers[1]]}
-        if not plain or storages[0].shape != storages[1].shape or changed & (pair[0].inputs | pair[1].inputs):
-            return False
+        if not plain or storages[0].shape != storages[1].shape or changed & pair[0].inputs & pair[1].inputs:
+            return False  # what one of them alone reads holds the same as what the other does, and is given its values once
         ranges = [[a.ranges[name] for name in own] for a, own in zip(pair, axes, strict=True)]
         renamed = with_names(pair[1].value, dict(zip(axes[1], axes[0], strict=True)))
-        return ranges[0] == ranges[1] and self.same(renamed, pair[0].value, numbers[0])
+        return ranges[0] == ranges[1] and self.same(renamed, pair[0].value, numbers[1])

@@ -40,7 +40,7 @@ def softmax(dtype: torch.dtype) -> Callable[..., tcjit.Kernel]:
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("rows", [1, 40])
+@pytest.mark.parametrize("rows", [1, 30])  # too few for statements of their own for the points of short rows
 def test_lengths_of_rows(dtype: torch.dtype, rows: int) -> None:
     torch.manual_seed(0)
     tolerance = {torch.float32: 1e-6, torch.float64: 1e-12, torch.float16: 2e-3, torch.bfloat16: 2e-2}[dtype]

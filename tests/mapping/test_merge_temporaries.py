@@ -66,6 +66,11 @@ def test_what_stays(statements: str) -> None:
     assert after.assignments == before.assignments
 
 
+def test_what_is_merged_may_be_computed_between_what_reads_it() -> None:
+    found = small("A(i) = X(i) + 1.0  C(i) = A(i) * W(i)  B(j) = X(j) + 1.0  D(i) = B(i) * W(i)  Y(i) = C(i) + D(i)")
+    assert [line.split(" where")[0] for line in found] == ["A(i) = X(i) + 1.0", "C(i) = A(i) * W(i)", "Y(i) = C(i) + C(i)"]
+
+
 def test_faults_are_found() -> None:
     before, after = of(CHAIN, SHAPES)
     first, update, last = after.assignments
