@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from generality.written_operators import (
     applications,
+    features,
     imaging,
     learning,
     losses,
@@ -11,6 +12,8 @@ from generality.written_operators import (
     numerics,
     physics,
     science,
+    sequences,
+    signals,
     simulation,
     training,
 )
@@ -18,5 +21,8 @@ from generality.written_operators.operator import WrittenOperator
 
 __all__ = ["OPERATORS", "WrittenOperator"]
 
-MODULES = (learning, science, models, losses, simulation, training, physics, networks, applications, imaging, numerics)
+MODULES = (
+    learning, science, models, features, losses, simulation, signals, training, physics,
+    networks, sequences, applications, imaging, numerics,
+)  # fmt: skip
 OPERATORS = {operator.name: operator for module in MODULES for operator in module.OPERATORS}
