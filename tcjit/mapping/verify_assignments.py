@@ -166,7 +166,7 @@ class _Replacement(Instances):
         given = (update.inputs - old.inputs) | made
         inlined, value = self.inlined(update.value, self.programs[1], end, given, old), old.value
         alike = inlined == value or with_signs_as_factors(inlined) == with_signs_as_factors(value)
-        alike = alike or bool(old.reduction) and Counter(factors(inlined)) == Counter(factors(value))  # in another order
+        alike = alike or old.operator == "+=" and Counter(factors(inlined)) == Counter(factors(value))  # in another order
         if not alike:  # what was given to what this reads may stand in elements, too
             start = next(number for number, a in enumerate(self.programs[0].assignments) if a is old)
             given |= {name for a in self.program[:end] if a.tensor in given for name in a.inputs if self.after[name].role == "temporary"}

@@ -61,4 +61,4 @@ def wrong_powers(proof: Instances, old: Assignment, new: Sequence[Assignment]) -
             return False
         return same(base, other.args[0]) and other.args[1] == exponent and fits(exponent, other.args[2])
 
-    return "" if same(old.value, new[0].value) else "a power has another exponent"
+    return "" if same(old.value, new[0].value) else "a power has another exponent, or a quotient another divisor"

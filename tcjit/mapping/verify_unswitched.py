@@ -20,7 +20,7 @@ def wrong_unswitched(before: Assignments, after: Assignments, old: Assignment, n
     apart = bool(new) and not new[-1].reduction
     *copies, update = new[:-1] if apart else new
     made = {copy.tensor: copy for copy in copies}
-    started = old.operator == "+=" and old.start == identity("+=", old.value.dtype)
+    started = old.operator == "+=" and old.start == identity("+=", old.value.dtype) and old.tensor not in old.inputs
     if made.keys() & before.storages.keys() or len(made) < len(copies) or not started:
         return "the copies are no temporaries of one sum"
     conditions, wanted = guarded_factors(old.value)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tcjit.mapping.pipeline import Mapped, Proof
     from tcjit.step import Steps
 
-# Of the last cache, the bytes that a core has at most: no processor gives it more, and those with so many have a die for each core. A
-# virtual machine is told of the cache of a whole processor, of which it has a few cores; others use the rest.
+# Of the last cache, the bytes that count for a core: most processors have a few MB of it for each, a few tens. A rule of thumb, not a
+# measurement: a virtual machine is told of the cache of a whole processor, of which it has a few cores; others use the rest.
 LAST_FOR_CORE = 32 << 20
 
 

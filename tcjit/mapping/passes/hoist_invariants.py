@@ -86,7 +86,7 @@ class _Hoisting:
         stored = [part for part in parts if not isinstance(part, Access) and operations(part) and self.is_invariant(part, guarded)]
         divided = [part for part in parts if len(stored) == 1 and self.is_divided(part) and self.dims(part) <= self.dims(stored[0])]
         others = [part for part in parts if part not in (*divided, *stored)]
-        if not (self.cpu and self.a.reduction and divided and others):
+        if not (self.cpu and self.a.operator == "+=" and divided and others):  # sums alone may multiply in another order
             return None
         held, left = (reduce(partial(Binary, "*", dtype=product.dtype), some) for some in ([*divided, *stored], others))
         return (self.rewritten(left, guarded), self.stored(held)) if self.is_invariant(held, guarded) else None

@@ -28,7 +28,7 @@ def unswitch_reductions(before: Assignments) -> Assignments:
     """The program with sums of products that conditions on data have left."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
-        plain = a.operator == "+=" and a.reduction and not (a.outer or a.dynamic or a.constraints or a.empty)
+        plain = a.operator == "+=" and a.reduction and not (a.outer or a.dynamic or a.constraints or a.empty or a.tensor in a.inputs)
         if not plain or a.value.dtype not in TYPES or a.start != identity("+=", a.value.dtype):
             return [a]
         conditions, factors = guarded_factors(a.value)
