@@ -111,6 +111,7 @@ def serve(number: int) -> NoReturn:
     with contextlib.suppress(ImportError):  # tests of the language do without
         for name in PRELOADED:
             importlib.import_module(name)
+        sys.modules["torch"].manual_seed(0)  # else each server's processes would draw others
     gc.freeze()
     _serve(socket.socket(fileno=number), [path for path in sys.path if path and path not in PYTHONPATH.split(os.pathsep)], False)
 
