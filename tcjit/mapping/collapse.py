@@ -8,7 +8,7 @@ all the same, has axes in the order in which they lie there. (On a GPU what is c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 import islpy as isl
@@ -59,11 +59,11 @@ def order_axes(scop: Scop, on_gpu: bool = False) -> Scop:
     return replace(scop, tensors=tensors, statements=tuple(s.with_accesses(ordered) for s in scop.statements))
 
 
-def collapse(scop: Scop, on_gpu: bool = False) -> tuple[Scop, tuple[Merge, ...]]:
+def collapse(scop: Scop, on_gpu: bool = False, among: Collection[str] | None = None) -> tuple[Scop, tuple[Merge, ...]]:
     """The scop with as few dimensions as its tensors allow, and what was merged, in this order; on a GPU also those of temporaries that
-    statements with few instances read as they did."""
+    statements with few instances read as they did. ``among``: statements of which one at least must have what is merged."""
     merged: list[Merge] = []
-    while candidate := next(_candidates(scop, on_gpu), None):
+    while candidate := next(_candidates(scop, on_gpu, among), None):
         axes, merges = candidate
         scop = _applied(scop, axes, merges)
         merged += merges
@@ -84,7 +84,7 @@ def _in_order(axes: int) -> str:
 Axes = dict[str, int]  # tensor -> the first of its two axes that become one
 
 
-def _candidates(scop: Scop, on_gpu: bool) -> Iterator[tuple[Axes, list[Merge]]]:
+def _candidates(scop: Scop, on_gpu: bool, among: Collection[str] | None) -> Iterator[tuple[Axes, list[Merge]]]:
     """Pairs of axes that can be merged, with all that must be merged with them; inner axes first. Behind them, ``on_gpu``, those of
     temporaries, for which statements with few instances keep their dimensions."""
     for keeping in (False, True) if on_gpu else (False,):
@@ -93,7 +93,7 @@ def _candidates(scop: Scop, on_gpu: bool) -> Iterator[tuple[Axes, list[Merge]]]:
                 continue
             for axis in reversed(range(len(storage.shape) - 1)):
                 candidate = _closure(scop, storage.name, axis, keeping, on_gpu)
-                if candidate is not None:
+                if candidate is not None and (among is None or any(m.statement in among for m in candidate[1])):
                     yield candidate
 
 

@@ -29,6 +29,7 @@ from tcjit.mapping.passes.allocate import allocate
 from tcjit.mapping.passes.block_panels import block_panels
 from tcjit.mapping.passes.chunk_reductions import chunk_reductions
 from tcjit.mapping.passes.chunk_scans import chunk_scans
+from tcjit.mapping.passes.collapse_axes import collapse_axes
 from tcjit.mapping.passes.combine_in_blocks import combine_in_blocks
 from tcjit.mapping.passes.contract import STACK_BYTES, contract
 from tcjit.mapping.passes.contract_slices import contract_slices, verify_outer_loops
@@ -177,6 +178,8 @@ def build_scop(
     if nests or isinstance(target, Device):
         assignments = step(scatter_reductions, assignments, target, prove != "none")
     assignments = proved(split_residues, assignments) if isinstance(target, Device) else assignments
+    if nests and not options.tile and not program.dynamic:
+        assignments = step(collapse_axes, assignments, prove != "none")
     assignments = step(pad_operands, assignments, target if isinstance(target, Machine) else None) if pack else assignments
     assignments = proved(split_sums, assignments) if nests and pack else assignments
     assignments = proved(strip_mine_copies, assignments, target) if nests else assignments

@@ -89,7 +89,7 @@ def test_every_pass_before_the_scop_shows_what_it_made() -> None:
         "extract", "narrow_bounds", "eliminate_conditions", "eliminate_indices", "widen", "reduce_strength", "number_values",
         "multiply_predicates", "distribute_offsets", "factor_contractions", "tabulate", "unswitch_reductions", "hoist_invariants",
         "merge_temporaries", "substitute_forward", "eliminate_dead_instances", "simplify_reductions", "scatter_reductions",
-        "pad_operands", "split_sums",
+        "collapse_axes", "pad_operands", "split_sums",
         "strip_mine_copies", "transpose_tables", "fold_contractions", "fuse_outer_loops", "overlap_tiles", "fuse_column_reductions",
         "block_panels", "tile_reductions", "unroll_dims", "expand_operands",
         "transpose_operands", "chunk_reductions", "split_index_sets", "split_initialisation", "settle_outer_loops", "scop",

@@ -442,9 +442,11 @@ class _Use:
         return alone and self.has_separate_rows(shape.vectors) and self.results <= STREAM_USES * shared
 
     def has_separate_rows(self, vectors: int) -> bool:
-        """Whether the lines that a tile reads along the lanes are apart from those at the next term."""
-        core = self.costs.core
-        return self.moves and self.step > 2 * core.lanes * vectors * self.bytes
+        """Whether the lines that a tile reads along the lanes, and beside them in a window, are apart from those at the next term."""
+        run = self.costs.core.lanes * vectors  # elements
+        for step, count in sorted(self.window):
+            run += step * (count - 1) if step <= run else 0
+        return self.moves and self.step > 2 * run * self.bytes
 
     def comes_in_parts(self, vectors: int) -> bool:
         """Whether tiles read parts of rows of what the second cache does not hold."""

@@ -21,7 +21,7 @@ from tcjit.mapping.nest.nest import Leaf, Loop, Nest
 from tcjit.mapping.nest.operands import Operand, operands
 from tcjit.mapping.nest.prefetch import panel_prefetches, prefetches
 from tcjit.mapping.nest.statement import DIM, FlatStatement
-from tcjit.mapping.nest.traffic import Traffic
+from tcjit.mapping.nest.traffic import Moved, Traffic
 from tcjit.mapping.nest.vector_forms import MATRIX_PRODUCTS, has_vector_form
 
 VECTORS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
@@ -41,6 +41,7 @@ PARTS = 4  # their number is a multiple of, as that of threads often is
 ROUNDING = ("float32", "float64")  # types whose sums lose digits
 WORTH = 0.9  # of the time of a plan that another one may take for what its loops read again: that part of the model is rough
 HIDDEN = 0.2  # of a tile's time that memory may take without a trace
+OVERLAPPED = 1.1  # times what one iteration of a loop reads that two read, at most, where they read nearly the same
 CLOSE = 0.01  # estimates that differ by less are equal: the nearer writes, then the longer tile, decide
 
 _Choice = tuple[tuple[int, int, int, int], TileCosts, Shape, Estimate]
@@ -315,6 +316,38 @@ def _part(counts: Mapping[str, int], panel: int, core: Core) -> int:
     return -(-first // -(-first // kept)) if kept < first else 0
 
 
+def _overlapping_inside(costs: TileCosts, tile: Mapping[str, int], dims: Sequence[str]) -> list[str]:
+    """Some loops over results, those inside whose iterations read nearly the same, as along a filter whose gradient sums over images."""
+    extents = costs.s.extents
+    box = {dim: extent if dim in costs.s.terms else min(tile.get(dim, 1), extent) for dim, extent in extents.items()}
+    reads = [Moved(flat.form, use.bytes, False) for use in costs.uses for flat in use.operand.flats]
+
+    def growth(dim: str) -> float:
+        moving = [moved for moved in reads if moved.form.get(dim)]
+        two = {**box, dim: 2 * box[dim]}
+        return min((moved.footprint(two) / moved.footprint(box) for moved in moving), default=OVERLAPPED)
+
+    shared = {dim: min(growth(dim), OVERLAPPED) for dim in dims}
+    return sorted(dims, key=lambda dim: -shared[dim])
+
+
+def _parts(counts: Mapping[str, int], panel: int, core: Core, tile: Mapping[str, int]) -> list[Loop]:
+    """Loops over parts of some loops with several tiles, so that the second cache holds what one part reads beside other panels: over each
+    value of the outer ones while all that is inside is too much, then over equal parts; none where it holds all, or not two tiles."""
+    held, inside = max(1, core.l2 // 4 // max(1, panel)), prod(counts.values())
+    found: list[Loop] = []
+    for dim, count in counts.items():
+        if inside <= held:
+            return found
+        inside //= count
+        kept = max(1, held // inside)
+        if count > 1:
+            found.append(Loop(dim, -(-count // -(-count // kept)) * tile.get(dim, 1)))
+        if kept > 1:
+            return found
+    return []
+
+
 def _near_last(costs: TileCosts, shape: Shape, cost: Estimate) -> list[str]:
     """The terms outside the window, the one along which elements are nearest to one another innermost."""
     unstaged = [operand for number, operand in enumerate(costs.operands) if number not in cost.staged]
@@ -348,6 +381,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
         outside, inside, panel = columns, rows, cost.row_panel
     else:
         outside, inside, panel = rows, columns, cost.lane_panel
+    inside = _overlapping_inside(costs, tile, inside)
     counts = {dim: -(-s.extent(dim) // tile.get(dim, 1)) for dim in inside}
     again = any(s.extent(dim) > tile.get(dim, 1) for dim in outside)
     again = again and not any(dims & set(s.terms) for dims in s.joint_conditions)  # a part of the terms counts for each result
@@ -355,13 +389,10 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     blocks, far, rows_apart = _blocks(costs, shape, cost, crowded=crowded)
     if far:
         panel = panel * blocks[0].block // s.extent(blocks[0].dim)
-    kept, parts = _part(counts, panel, core), []
-    if kept and kept > 1:
-        first = next(dim for dim in inside if counts[dim] > 1)
-        parts = [Loop(first, kept * tile.get(first, 1))]
+    parts = _parts(counts, panel, core, tile)
     terms = [Loop(dim, DEPTH if dim == shape.depth else 1) for dim in _near_last(costs, shape, cost) if dim != shape.lane]
     terms += [Loop(shape.lane, tile[shape.lane])] if shape.lane in s.terms else []
-    around = [*parts, *(Loop(dim, tile.get(dim, 1)) for dim in (*outside, *inside))]
+    around = list(dict.fromkeys([*parts, *(Loop(dim, tile.get(dim, 1)) for dim in (*outside, *inside))]))
     around = [*rows_apart, *blocks, *around] if far else [*around, *blocks]
     loops = [*batch, *around, *terms]
     reload = bool(shape.window) and not cost.share and shape.accumulators > 4

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import islpy as isl
 
 from tcjit.mapping.marks import Accumulators, Mark, Parallel, TileLoops
 from tcjit.mapping.nest.statement import DIM
 from tcjit.mapping.nest.tiled_statement import KINDS, TiledStatement
-
-ENOUGH = 4  # iterations for threads to share, rather than to meet after each block of terms
 
 
 def tile_tree(tiled: TiledStatement, ctx: isl.Context, *, parallel: bool) -> isl.Schedule:
@@ -58,9 +55,9 @@ def tile_tree(tiled: TiledStatement, ctx: isl.Context, *, parallel: bool) -> isl
     accumulators = Accumulators(tiled.name)
     before, blocks, after = outside[:block], outside[block : block + 1], outside[block + 1 :]
     if tiled.has_results_in_blocks:  # which no threads share
-        enough = prod(tiles.counts[: len(before)]) >= ENOUGH
-        text = around(blocks, around(after, marked(accumulators, text), parallel and not enough), shared=False)
-        text = around(before, marked(TileLoops(), text), parallel and enough)
+        meet = tiled.threads_meet
+        text = around(blocks, around(after, marked(accumulators, text), parallel and meet), shared=False)
+        text = around(before, marked(TileLoops(), text), parallel and not meet)
     else:  # one loop over blocks of terms, those without a tile that counts included
         for digit in blocks:
             text = band(digit, text, ', options: "{ atomic[0] }"')

@@ -17,6 +17,8 @@ from tcjit.mapping.nest.vector_forms import is_dot_product
 
 # accumulators get their first values; a tile with all its points, or with some, updates them; results are stored
 Kind = Literal["start", "full", "partial", "store"]
+ENOUGH = 4  # iterations for threads to share, rather than to meet after each block of terms
+EDGES = 0.1  # of the points of iterations by which those at borders may differ, without that threads take turns
 UNEVEN = 0.02  # of the iterations of threads, that one has more than another: then they take turns
 KINDS: tuple[Kind, ...] = ("start", "full", "partial", "store")
 
@@ -38,8 +40,8 @@ class TiledStatement:
         return self.statement.name
 
     def varying(self, loops: int) -> int:
-        """The number of the innermost of the outermost ``loops`` whose iterations have other tiles than those around them, or whose last
-        has much fewer; 0 where there is none."""
+        """The number of the innermost of the outermost ``loops`` that threads share whose iterations have other tiles than those around
+        them, or whose last has much fewer; 0 where there is none."""
         tiles = self.tiles.full.union(self.tiles.partial)
 
         def at(position: int, value: int) -> isl.Set:
@@ -48,10 +50,28 @@ class TiledStatement:
         def varies(position: int, count: int) -> bool:
             if self._missing(position) > UNEVEN:
                 return True
-            return not self.statement.is_box and not at(position, count // 3).is_equal(at(position, 2 * count // 3))
+            if self.statement.is_box:
+                return False
+            some, others = (at(position, part * count // 3) for part in (1, 2))
+            if self.statement.dynamic:
+                return not some.is_equal(others)
+            points = [_box_points(some), _box_points(others)]
+            return max(points) - min(points) > EDGES * max(points)
 
-        moving = [(position, count) for position, count in enumerate(self.tiles.counts) if count > 1][:loops]
+        moving = self._shared(loops)
         return next((number for number in range(len(moving), 0, -1) if varies(*moving[number - 1])), 0)
+
+    @property
+    def threads_meet(self) -> bool:
+        """Whether threads share the loops inside that over blocks of terms, and meet after each block: those around it are too short."""
+        block = self.nest.block_loop(self.statement)
+        return block is not None and self.has_results_in_blocks and prod(self.tiles.counts[:block]) < ENOUGH
+
+    def _shared(self, loops: int) -> list[tuple[int, int]]:
+        """The positions and the iterations of the outermost ``loops`` that threads share."""
+        block = self.nest.block_loop(self.statement)
+        first = block + 1 if block is not None and self.threads_meet else 0
+        return [(position, count) for position, count in enumerate(self.tiles.counts) if count > 1 and position >= first][:loops]
 
     def _missing(self, position: int) -> float:
         """Of a loop over blocks, the part of all its iterations that the last block does not have."""
@@ -88,3 +108,11 @@ class TiledStatement:
         fetched = "".join(f", {self.operands[number].flats[0].tensor} prefetched" for number in numbers)
         tile = f"{leaf.vectors} x {self.width} {leaf.lane}{f' x {rows}' if rows else ''}{window}"
         return f"{self.statement.write.tensor}: loops {' '.join(loop.dim for loop in self.nest.loops)}, register tile {tile}{fetched}"
+
+
+def _box_points(where: isl.Set) -> int:
+    """The points of the smallest box around a set."""
+    if where.is_empty():
+        return 0
+    ends = ((where.dim_min_val(at).to_python(), where.dim_max_val(at).to_python()) for at in range(where.dim(DIM.set)))
+    return prod(greatest - least + 1 for least, greatest in ends)

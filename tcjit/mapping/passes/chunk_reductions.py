@@ -36,7 +36,7 @@ RUN = 1 << 10  # neighbours that a chunk takes of each row, at least
 LEAST_ROWS = 64  # of a matrix that is read once, in a chunk: what partial results move is little beside that
 LONG_STRETCH = 1 << 12  # elements that are read one after the other: what begins anew is little beside them
 LEAST_CHUNKS = 8  # of its rows that are worth it
-LONG = 256  # terms of a dimension that is cut on a CPU whatever loops are outside it, where operands are read again
+LONG = 256  # terms of a chunk, at least, where operands are read again
 ACCURATE = 1 << 20  # terms of one result, one after the other: the sum of more loses digits that no other order of float32 would
 ACCURATE_CHUNK = 1 << 13  # terms of a chunk then: lanes of a vector share them, so that each adds few before partial results are combined
 MAX_DYNAMIC_RATIO = 4  # by how much the values of a dynamic size differ at most
@@ -83,7 +83,7 @@ def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target:
     longest = max(upper - lower for _, lower, upper in _middle(a, a.terms))
     if isinstance(target, Machine):
         busy = _reuses(a) or operations(a.value) >= CALL  # more so than memory
-        few = results < ENOUGH_RESULTS or (results <= FEW_TILES and longest >= CPU_CHUNKS * LONG and busy)
+        few = results < ENOUGH_RESULTS or (results <= FEW_TILES and terms >= CPU_CHUNKS * LONG and busy)
         if longest < CPU_CHUNKS or not (few and results * terms >= WORTH_CHUNKS or terms >= ACCURATE):
             return _row_chunks(a, temporaries, before, target)
         asked = CPU_CHUNKS if terms < ACCURATE else min(longest, max(CPU_CHUNKS, terms // ACCURATE_CHUNK))

@@ -387,3 +387,26 @@ def test_what_is_copied_before_shared_loops_is_copied_once() -> None:
     own = flat(text.replace("W(n,k)", "W(b,n,k)").replace("float(N,K) W", "float(B,N,K) W"), {"X": (64, 12, 500), "W": (64, 400, 500)})
     each = plan_nest(replace(own, shared=("b",)), CORE)
     assert each.estimate.cycles > apart.estimate.cycles
+
+
+def order(text: str, shapes: Shapes, l2: int) -> list[str]:
+    """The dimensions of the loops over results that have several iterations."""
+    s = shift_dims(flat(text, shapes))
+    nest = plan_nest(s, replace(CORE, l2=l2)).nest
+    return [loop.dim for loop in nest.loops if loop.dim in s.outputs and loop.block < s.extent(loop.dim)]
+
+
+def test_loops_over_what_the_second_cache_holds_of_an_image() -> None:
+    """Where it holds no image beside the panels of the filters, but some of its rows, all filters run over these before the next."""
+    text = "def f(float(N,C,P) X, float(C,F) K) -> (Y) { Y(n,f,p) +=! X(n,c,p) * K(c,f) }"
+    shapes = {"X": (4, 1024, 196), "K": (1024, 256)}
+    parts = order(text, shapes, 1 << 20)
+    assert parts[0] == "n" and parts.index("f") > parts.index("p") and parts.count("p") == 2
+    assert order(text, shapes, 1 << 28)[0] != "n"
+
+
+def test_loops_whose_iterations_read_the_same_are_inside() -> None:
+    """A filter's gradient: shifts of an image by a row or an element read it once more, other channels read others."""
+    text = "def f(float(F,H,W) D, float(C,H+2,W+2) X) -> (K) { K(f,i,j,c) +=! D(f,h,w) * X(c,h+i,w+j) where i in 0:3, j in 0:3 }"
+    found = order(text.replace("H+2,W+2", "P,Q"), {"D": (64, 56, 56), "X": (64, 58, 58)}, 1 << 20)
+    assert found.index("c") < found.index("i") < found.index("j")

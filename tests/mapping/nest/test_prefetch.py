@@ -42,7 +42,7 @@ def test_the_next_image_of_a_batch(images: tuple[int, ...], dims: list[str]) -> 
     ("shape", "filters", "dims"),
     [
         ((5, 243, 1124, 23), 4, ["h"]),  # eight rows of a channel, two of which the tile before has read, then the next channel
-        ((5, 243, 1124, 300), 4, ["w"]),  # parts of eight rows, the next tile beside: with a window that is written out as well
+        ((5, 243, 1124, 300), 4, ["h"]),  # parts of eight rows, the next tile below: with a window that is written out as well
         ((5, 64, 58, 58), 64, []),  # the next tile is beside, in the lines of this one
     ],
 )

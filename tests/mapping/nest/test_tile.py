@@ -319,6 +319,15 @@ def test_iterations_that_differ(name: str, varies: int) -> None:
     assert tiled_statement(name).varying(2) == varies
 
 
+@pytest.mark.parametrize(("terms", "varies"), [(56, 0), (9, 1)])
+def test_iterations_that_differ_little(terms: int, varies: int) -> None:
+    """Of a sum over an image with a border, which shifts leave out: a line of many, or of few."""
+    text = "def f(float(H,F) D, float(H) X) -> (K) { K(i,f) +=! h + i >= 1 && h + i <= H ? D(h,f) * X(h+i-1) : 0.0 where i in 0:3 }"
+    s = flat(text, {"D": (terms, 16), "X": (terms,)})
+    nest = Nest((Loop("i", 1), Loop("f", 4), Loop("h", 1)), Leaf("f", 1))
+    assert TiledStatement(s, nest, (), s.body, tile(s, nest, 4), 4, 1.0).varying(1) == varies
+
+
 @pytest.mark.parametrize(("rows", "varies"), [(48, 0), (47, 1), (33, 1)])
 def test_a_last_block_with_fewer_tiles(rows: int, varies: int) -> None:
     """One thread would have less to do than the others."""
