@@ -320,7 +320,7 @@ class CEmitter(LaneEmitter):
         self.team(node)
         self.line("} else {")
         for one in node.loops:
-            self.loop(one.loop)
+            self.loop(one if isinstance(one, ir.For) else one.loop)
         self.line("}")
 
     def team(self, node: ir.ParallelRegion) -> None:
@@ -333,13 +333,25 @@ class CEmitter(LaneEmitter):
             streams, matrix_tiles = self.streams, self.matrix_tiles
             with self.captured() as body:
                 for one, wait in zip(node.loops, node.waits, strict=True):
-                    self.parallel(one, "for", ending="" if wait else " nowait")
+                    ending = "" if wait else " nowait"
+                    if isinstance(one, ir.For):
+                        self.single(one, ending)
+                    else:
+                        self.parallel(one, "for", ending=ending)
             unit = self.matrix_tiles > matrix_tiles
             self.lines += [matrix_tile.CONFIGURE, *body, matrix_tile.RELEASE] if unit else body
             if self.streams > streams:
                 self.finish_stores()
         if unit and self.configures:
             self.line(matrix_tile.CONFIGURE)
+
+    def single(self, loop: ir.For, ending: str) -> None:
+        """A loop that one thread of a team runs."""
+        self.line(f"#pragma omp single{ending}")
+        self.in_team = True
+        with self.indented("{"):
+            self.loop(loop)
+        self.in_team = False
 
     def finish_stores(self) -> None:
         """What this thread has stored past the caches is there for others."""

@@ -133,12 +133,13 @@ class ParallelLoop:
 
 @dataclass(frozen=True)
 class ParallelRegion:
-    """Parallel loops that one team of threads runs one after the other, waiting behind those for which ``waits`` says so.
+    """Parallel loops that one team of threads runs one after the other, waiting behind those for which ``waits`` says so; other loops one
+    thread of it runs.
 
     Where ``worth`` does not hold, the calling thread runs them alone.
     """
 
-    loops: tuple[ParallelLoop, ...]
+    loops: tuple[ParallelLoop | For, ...]
     waits: tuple[bool, ...]
     worth: Threshold | None = None
 

@@ -7,13 +7,17 @@ from dataclasses import replace
 from itertools import groupby
 from math import prod
 
+import islpy as isl
+
 from tcjit.codegen import loops as ir
 from tcjit.codegen.memory import KernelMemory
 from tcjit.codegen.scope import LoopScope, inside
 from tcjit.errors import MappingError
+from tcjit.grammar.ast import Const
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear, Ranges, limits
 from tcjit.mapping import marks
+from tcjit.mapping.isl import union_set
 from tcjit.mapping.passes import parallelise
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import Scop
@@ -32,17 +36,23 @@ def lower(nodes: tuple[ir.Node, ...], mapped: Mapped, memory: KernelMemory) -> t
 
 class _CpuLowering(LoopScope):
     def block(self, nodes: tuple[ir.Node, ...]) -> tuple[ir.Node, ...]:
-        """Parallel loops in a row become regions."""
+        """Parallel loops in a row become regions, with the short ones between them that fill the rest of panels."""
         lowered: list[ir.Node] = []
-        row: list[ir.ParallelLoop] = []
+        row: list[ir.ParallelLoop | ir.For] = []
         for node in nodes:
             found = self.node(node)
-            if len(found) == 1 and isinstance(found[0], ir.ParallelLoop):
-                row.append(found[0])
+            one = found[0] if len(found) == 1 else None
+            if isinstance(one, ir.ParallelLoop) or row and isinstance(one, ir.For) and self.fills(one):
+                row.append(one)
             else:
                 lowered += [*merged(row, self.mapped.scop), *found]
                 row = []
         return (*lowered, *merged(row, self.mapped.scop))
+
+    def fills(self, loop: ir.For) -> bool:
+        """Whether a loop does nothing but store constants."""
+        values = [self.mapped.scop.statement(run.statement).value for run in ir.runs((loop,))]
+        return all(isinstance(value, Const) for value in values) and not ir.tile_runs((loop,))
 
     def node(self, node: ir.Node) -> tuple[ir.Node, ...]:
         match node:
@@ -187,27 +197,32 @@ def _work(nodes: tuple[ir.Node, ...], scop: Scop, ranges: Ranges) -> int:
 # ---------------------------------------------------------------- regions
 
 
-def merged(loops: Sequence[ir.ParallelLoop], scop: Scop) -> list[ir.ParallelLoop | ir.ParallelRegion]:
+def merged(loops: Sequence[ir.ParallelLoop | ir.For], scop: Scop) -> list[ir.ParallelLoop | ir.ParallelRegion | ir.For]:
     """Loops that follow one another directly, as regions of those that are worth threads together, each run by one team: it is woken once,
-    and waits only where a loop needs what others wrote.
+    and waits only where a loop needs what others wrote. Those between them that are not worth threads, one of the team runs.
 
     Loops that only some sizes make worth threads are written twice, for a team and for the calling thread: a region that its ``if`` clause
     leaves to one thread still costs the calls into OpenMP, as much as a short loop does.
     """
-    regions: list[ir.ParallelLoop | ir.ParallelRegion] = []
-    for worth, group in groupby(loops, key=lambda loop: loop.worth):
-        together = tuple(group)
+    regions: list[ir.ParallelLoop | ir.ParallelRegion | ir.For] = []
+    for worth, group in groupby(loops, key=lambda loop: loop.worth if isinstance(loop, ir.ParallelLoop) else None):
+        together = list(group)
+        behind = list[ir.For]()
+        while together and isinstance(last := together[-1], ir.For):
+            behind.insert(0, last)
+            together.pop()
         if len(together) > 1 or worth is not None:
-            regions.append(ir.ParallelRegion(together, _waits(together, scop), worth))
+            regions.append(ir.ParallelRegion(tuple(together), _waits(together, scop), worth))
         else:
             regions += together
+        regions += behind
     return regions
 
 
-def _waits(loops: Sequence[ir.ParallelLoop], scop: Scop) -> tuple[bool, ...]:
+def _waits(loops: Sequence[ir.ParallelLoop | ir.For], scop: Scop) -> tuple[bool, ...]:
     """Whether a team must be done with each of the loops before it begins the next."""
     waits: list[bool] = []
-    running: list[ir.ParallelLoop] = []
+    running: list[ir.ParallelLoop | ir.For] = []
     for loop, following in zip(loops, loops[1:]):
         running.append(loop)
         waits.append(any(_depends(following, other, scop) for other in running))
@@ -216,13 +231,23 @@ def _waits(loops: Sequence[ir.ParallelLoop], scop: Scop) -> tuple[bool, ...]:
     return (*waits, False)
 
 
-def _depends(loop: ir.ParallelLoop, other: ir.ParallelLoop, scop: Scop) -> bool:
+def _depends(loop: ir.ParallelLoop | ir.For, other: ir.ParallelLoop | ir.For, scop: Scop) -> bool:
     """Whether a loop must not begin before another one is done."""
     (written, read), (others_written, others_read) = _tensors(loop, scop), _tensors(other, scop)
-    return bool(others_written & (read | written) or written & others_read)
+    if others_written & read or written & others_read:
+        return True
+    if not written & others_written:
+        return False
+    return bool(ir.tile_runs((loop, other))) or not _written(loop, scop).is_disjoint(_written(other, scop))
 
 
-def _tensors(loop: ir.ParallelLoop, scop: Scop) -> tuple[frozenset[str], frozenset[str]]:
+def _written(loop: ir.ParallelLoop | ir.For, scop: Scop) -> isl.UnionSet:
+    """The elements that a loop of plain statements writes."""
+    statements = [scop.statement(run.statement) for run in ir.runs((loop,))]
+    return scop.writes.intersect_domain(union_set(scop.ctx, [s.tuple_text for s in statements])).range()
+
+
+def _tensors(loop: ir.ParallelLoop | ir.For, scop: Scop) -> tuple[frozenset[str], frozenset[str]]:
     """The tensors that a loop writes and reads."""
     statements = [scop.statement(run.statement) for run in ir.runs((loop,))]
     tiled = [scop.tiled(name).statement for name in dict.fromkeys(run.statement for run in ir.tile_runs((loop,)))]

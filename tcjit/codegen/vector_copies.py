@@ -57,19 +57,31 @@ TC_TILE tc_words tc_four_rows(const char *from, int64_t step, int first, int apa
 _INTERLEAVE = """
 #if defined(__AVX512BW__) && !defined(__clang__)
 /* words of the bytes that have one column in four rows */
+TC_TILE tc_words tc_interleaved(tc_words rows, int32_t signs) {
+  const tc_words r = __builtin_shuffle(rows, (tc_words){$QUARTERS});
+  return (tc_words)__builtin_shuffle((tc_bytes)r, (tc_bytes){$BYTES}) ^ signs;
+}
 TC_TILE void tc_interleave(void *to, const void *from, int64_t step, int32_t signs) {
-  const tc_words r = __builtin_shuffle(tc_four_rows(from, step, 0, 1, 4), (tc_words){$QUARTERS});
-  *(tc_words_u *)to = (tc_words)__builtin_shuffle((tc_bytes)r, (tc_bytes){$BYTES}) ^ signs;
+  *(tc_words_u *)to = tc_interleaved(tc_four_rows(from, step, 0, 1, 4), signs);
+}
+/* the same of fewer than sixteen columns, without what lies behind them */
+TC_TILE void tc_interleave_few(void *to, const void *from, int64_t step, int32_t signs, int columns) {
+  tc_quad_u rows[4] = {0};
+  for (int i = 0; i < 4; ++i) __builtin_memcpy(&rows[i], (const char *)from + i * step, columns);
+  tc_words words;
+  __builtin_memcpy(&words, rows, 64);
+  __builtin_ia32_storedqusi512_mask((int *)to, tc_interleaved(words, signs), (uint16_t)((1u << columns) - 1));
 }
 #else
-TC_TILE void tc_interleave(void *to, const void *from, int64_t step, int32_t signs) {
-  for (int l = 0; l < 16; ++l) {
+TC_TILE void tc_interleave_few(void *to, const void *from, int64_t step, int32_t signs, int columns) {
+  for (int l = 0; l < columns; ++l) {
     uint32_t word = 0;
     for (int i = 0; i < 4; ++i) word |= (uint32_t)((const uint8_t *)from)[i * step + l] << 8 * i;
     word ^= (uint32_t)signs;
     __builtin_memcpy((char *)to + 4 * l, &word, 4);
   }
 }
+TC_TILE void tc_interleave(void *to, const void *from, int64_t step, int32_t signs) { tc_interleave_few(to, from, step, signs, 16); }
 #endif
 """
 
@@ -210,9 +222,12 @@ def write_interleaved(emitter: Emitter, loop: For) -> bool:
     copy = _interleaved(emitter, loop)
     if copy is None:
         return False
-    with _lanes(emitter, loop, copy.lanes) as at:
+    assert loop.trips is not None
+    few = loop.trips < copy.lanes
+    with nullcontext({loop.variable: loop.lower}) if few else _lanes(emitter, loop, copy.lanes) as at:
         places = f"&{copy.target.substitute(at).written(emitter.index)}, &{copy.source.substitute(at).written(emitter.index)}"
-        emitter.write(f"tc_interleave({places}, {copy.step}, {copy.signs});", stores=True)
+        function, columns = ("tc_interleave_few", f", {loop.trips}") if few else ("tc_interleave", "")
+        emitter.write(f"{function}({places}, {copy.step}, {copy.signs}{columns});", stores=True)
     return True
 
 
@@ -226,7 +241,7 @@ def write_transposed(emitter: Emitter, rows: For) -> bool:
     with emitter.ranged(rows, lanes):  # which tell that an element of a small buffer is where it is
         copy = _transposed(emitter, rows, lanes)
     if copy is None:
-        return False
+        return _write_packed(emitter, rows, lanes)
     with emitter.indented("{") if copy.inside else nullcontext():
         tests, whole = _write_ends(emitter, lanes, copy.inside) if copy.inside else [], lanes
         if copy.inside:
@@ -242,6 +257,21 @@ def write_transposed(emitter: Emitter, rows: For) -> bool:
         if tests:
             with emitter.indented("else {"):
                 Emitter.loop(emitter, rows)
+    return True
+
+
+def _write_packed(emitter: Emitter, words: For, lanes: For) -> bool:
+    """Write a loop over neighbouring words, of the bytes of four rows each, around one over columns that lie apart in the result: bytes are
+    transposed, sixteen rows of sixteen columns at once; False, and nothing written, where it is none of that kind."""
+    if words.trips is None or words.trips % (LANES // WORD) or words.variable in (lanes.lower.variables | lanes.upper.variables):
+        return False
+    copy = _interleaved(emitter, lanes, along=words.variable)
+    to_step = copy and copy.target.stride(lanes.variable)
+    if copy is None or not to_step or copy.signs or copy.source.stride(words.variable) != WORD * int(copy.step):
+        return False
+    with emitter.ranged(words), emitter.iterated(replace(words, step=LANES // WORD)), _lanes(emitter, lanes, LANES) as at:
+        places = f"&{copy.target.substitute(at).written(emitter.index)}", f"&{copy.source.substitute(at).written(emitter.index)}"
+        emitter.write(f"tc_transpose_1({places[0]}, {WORD * to_step}, {places[1]}, {copy.step});", stores=True)
     return True
 
 
@@ -334,8 +364,9 @@ def _lanes(emitter: Emitter, loop: For, count: int) -> Iterator[Mapping[str, Lin
         yield at
 
 
-def _run(emitter: Emitter, loop: For) -> tuple[Run, Address, Expr, int] | None:
-    """The copy that a loop over words or halves is all of: its instance, place, value, and the signs that are flipped."""
+def _run(emitter: Emitter, loop: For, along: str = "") -> tuple[Run, Address, Expr, int] | None:
+    """The copy that a loop over words or halves is all of: its instance, place, value, and the signs that are flipped. Results are
+    neighbours ``along`` the loop, or another one."""
     if loop.step != 1 or len(loop.body) != 1:
         return None
     (run,) = loop.body
@@ -343,15 +374,15 @@ def _run(emitter: Emitter, loop: For) -> tuple[Run, Address, Expr, int] | None:
         return None
     s = emitter.mapped.scop.statement(run.statement)
     target, dtype = emitter.target(s, run), emitter.mapped.scop.tensor(s.tensor).dtype
-    if s.operator != "=" or dtype not in MOVED or target is None or target.stride(loop.variable) != 1:
+    if s.operator != "=" or dtype not in MOVED or target is None or target.stride(along or loop.variable) != 1:
         return None
     if isinstance(s.value, Call) and s.value.function == FLIP_SIGNS:
         return run, target, s.value.args[0], SIGNS
     return run, target, s.value, 0
 
 
-def _interleaved(emitter: Emitter, loop: For) -> _Copy | None:
-    found = _run(emitter, loop) if loop.trips is not None and loop.trips >= LANES else None
+def _interleaved(emitter: Emitter, loop: For, along: str = "") -> _Copy | None:
+    found = _run(emitter, loop, along) if loop.trips is not None and loop.trips >= (LANES if along else WORD) else None
     if found is None or found[1].runtime:
         return None
     run, target, value, signs = found

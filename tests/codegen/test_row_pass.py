@@ -5,14 +5,18 @@ Modules: codegen.row_pass
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 
 import pytest
 import torch
+from support.mapping import program
 
 import tcjit
 from tcjit.jit.targets.cpu import machine_of
+from tcjit.mapping.options import Options
+from tcjit.mapping.pipeline import map_program
 from tcjit.runtime import host
 
 MACHINE = machine_of(host.compiler())
@@ -53,6 +57,27 @@ def test_lengths_of_rows(dtype: torch.dtype, rows: int) -> None:
         torch.testing.assert_close(y, torch.softmax(x.double(), 1).to(dtype), rtol=tolerance, atol=tolerance)
         exact = (x - most[:, None]).double().exp().to(dtype).double().sum(1).to(dtype)
         torch.testing.assert_close(total, exact, rtol=4 * tolerance, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("rows", "together"), [(203, 12), (515, 16), (60, 1)])
+def test_short_rows_that_wait_for_sums_take_turns(dtype: torch.dtype, rows: int, together: int) -> None:
+    """The last ones of them are fewer; long rows, and those of a single reduction, run one after the other."""
+    machine = dataclasses.replace(MACHINE, threads=2)
+    for length in (21, 64, 300):
+        text, shapes = SOFTMAX.replace("T(", f"{str(dtype)[6:]}("), {"X": (rows, length)}
+        text = text.replace("Y(i,j) = E(i,j) / S(i)", "Y(k,l) = E(k,l) / S(k)")
+        (shown,) = map_program(program(text, shapes), Options(), machine).reductions
+        wanted = together if together > 1 and length <= 8 * machine.lanes(4) else 1
+        assert shown.startswith(f"{wanted} rows i" if wanted > 1 else "rows i"), shown
+        x = torch.randn(rows, length).to(dtype)
+        kernel = softmax(dtype)(x)
+        y, most, _ = kernel(x)
+        assert torch.equal(most, x.amax(1))
+        tolerance = 1e-6 if dtype == torch.float32 else 2e-2
+        torch.testing.assert_close(y, torch.softmax(x.double(), 1).to(dtype), rtol=tolerance, atol=tolerance)
+    alone = "def f(float(M,N) X) -> (Y) { v(i) +=! X(i,j) * X(i,j)  Y(i,j) = X(i,j) * rsqrt(v(i)) }"
+    assert map_program(program(alone, {"X": (rows, 21)}), Options(), machine).reductions[0].startswith("rows i")
 
 
 @pytest.mark.parametrize("length", LENGTHS)

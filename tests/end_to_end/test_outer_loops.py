@@ -33,12 +33,12 @@ VALUES = "O(b,h,i,d) +=! E(b,h,i,j) * v(b,h,j,d)"
 QKV = {"q": (2, 3, 13, 9), "k": (2, 3, 21, 9), "v": (2, 3, 21, 9)}
 SQUARE = {"q": (2, 3, 19, 9), "k": (2, 3, 19, 9), "v": (2, 3, 19, 9)}
 
-# text, shapes, the loops that are shared, temporaries that have slices
+# text, shapes, the loops that are shared (of dimensions that all walk as one, the first), temporaries that have slices
 PROGRAMS: dict[str, tuple[str, Shapes, str, set[str]]] = {
     "attention": (
         f"{HEAD} -> (O) {{ S(b,h,i,j) +=! q(b,h,i,d) * k(b,h,j,d)  {SOFTMAX}  {VALUES}  O(b,h,i,d) = O(b,h,i,d) / Z(b,h,i) }}",
         QKV,
-        "b h",
+        "b",
         {"S", "E"},
     ),
     "causal attention": (
@@ -46,7 +46,7 @@ PROGRAMS: dict[str, tuple[str, Shapes, str, set[str]]] = {
         M(b,h,i) max=! (j <= i ? S(b,h,i,j) : -1e30)  E(b,h,i,j) = (j <= i ? exp(S(b,h,i,j) - M(b,h,i)) : 0.0)  Z(b,h,i) +=! E(b,h,i,j)
         O(b,h,i,d) +=! (j <= i ? E(b,h,i,j) * v(b,h,j,d) : 0.0)  O(b,h,i,d) = O(b,h,i,d) / Z(b,h,i) }}""",
         SQUARE,
-        "b h",
+        "b",
         {"S", "E"},
     ),
     "heads inside": (
@@ -60,7 +60,7 @@ PROGRAMS: dict[str, tuple[str, Shapes, str, set[str]]] = {
     "scores are a result": (
         f"{HEAD} -> (O, S) {{ S(b,h,i,j) +=! q(b,h,i,d) * k(b,h,j,d)  E(b,h,i,j) = exp(S(b,h,i,j))  {VALUES} }}",
         QKV,
-        "b h",
+        "b",
         {"E"},
     ),
     "chain of products": (
@@ -93,9 +93,9 @@ PROGRAMS: dict[str, tuple[str, Shapes, str, set[str]]] = {
         set(),
     ),
     "shared weights": (
-        "def f(float(B,T,I) X, float(H,I) W, float(O,H) V) -> (Y) { A(b,t,h) +=! X(b,t,i) * W(h,i)  A(b,t,h) = tanh(A(b,t,h))"
+        "def f(float(T,B,I) X, float(H,I) W, float(O,H) V) -> (Y) { A(b,t,h) +=! X(t,b,i) * W(h,i)  A(b,t,h) = tanh(A(b,t,h))"
         "  Y(b,t,o) +=! A(b,t,h) * V(o,h) }",
-        {"X": (8, 33, 5), "W": (40, 5), "V": (6, 40)},
+        {"X": (33, 8, 5), "W": (40, 5), "V": (6, 40)},
         "b",
         {"A"},
     ),

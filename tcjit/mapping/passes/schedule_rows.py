@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import islpy as isl
 
@@ -30,6 +31,9 @@ from tcjit.mapping.tree import filters, insert_band, insert_mark, insert_sequenc
 TYPES = ("float32", "float64", "int32", "float16", "bfloat16")
 OPERATORS = ("+=", "*=", "min=", "max=")
 FULL = 3  # of the lanes of a vector one in so many has a point, at least: shorter rows are merged with others into loops over both
+SHORT = 8  # vectors of a row, at most, that waits for a sum longer than it runs
+TOGETHER, FEW = 16, 4  # rows that take turns, at most and at least
+TURNS = 8  # of a thread at least, before rows are taken together
 MOST_WAITING = 4  # statements whose place in a group those behind them may show
 Naming = Mapping[str, str]  # the dimensions of a statement -> those of the reduction by which a group was found
 
@@ -46,19 +50,21 @@ class Part:
 class RowGroup:
     """Consecutive statements over the same ``rows``: some once for each, others for every point of its ``columns``, of which the last
     runs along memory; reductions over either. ``dims`` has, for each statement, its dimensions in that order; ``parts`` follow one another
-    in a row."""
+    in so many rows ``together``."""
 
     statements: tuple[ScopStatement, ...]
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     dims: Mapping[str, tuple[str, ...]]
     parts: tuple[Part, ...]
+    together: int = 1
 
     def show(self) -> str:
         """One line, for people."""
         tensors = {s.name: s.tensor for s in self.statements}
         passes = [" ".join(tensors[name] for name in part.statements) for part in self.parts if part.single_pass]
-        return f"rows {' '.join(self.rows)}: passes over {' '.join(self.columns)} for {', then '.join(passes)}"
+        count = f"{self.together} " if self.together > 1 else ""
+        return f"{count}rows {' '.join(self.rows)}: passes over {' '.join(self.columns)} for {', then '.join(passes)}"
 
 
 def row_groups(scop: Scop, statements: Sequence[ScopStatement], machine: Machine) -> list[RowGroup | tuple[ScopStatement, ...]]:
@@ -67,7 +73,7 @@ def row_groups(scop: Scop, statements: Sequence[ScopStatement], machine: Machine
     begin = at = 0
     while at < len(statements):
         columns = _columns(scop, statements[at], machine)
-        group = _group_around(scop, statements, begin, at, columns) if columns else None
+        group = _group_around(scop, statements, begin, at, columns, machine) if columns else None
         if group is None:
             at += 1
             continue
@@ -81,20 +87,25 @@ def row_groups(scop: Scop, statements: Sequence[ScopStatement], machine: Machine
 
 def schedule_rows(scop: Scop, group: RowGroup, options: Options, counter: Iterator[int]) -> isl.Schedule:
     """The tree of a group; ``counter`` numbers tiles."""
-    def band(node: isl.ScheduleNode, names: Sequence[str], places: Sequence[int]) -> isl.ScheduleNode:
-        """Loops over some dimensions of a group."""
+    rows = len(group.rows)
+
+    def band(node: isl.ScheduleNode, names: Sequence[str], places: Sequence[int], form: str = "{}") -> isl.ScheduleNode:
+        """Loops over some dimensions of a group, the last one in a form."""
         texts = [{name: isl_name(group.dims[name][place]) for name in names} for place in places]
+        texts[-1] = {name: form.format(text) for name, text in texts[-1].items()}
         return insert_band(scop, node, texts, range(len(texts)))
 
     def part(leaf: isl.ScheduleNode, number: int) -> isl.ScheduleNode:
-        one, rows = group.parts[number], len(group.rows)
+        one = group.parts[number]
+        if group.together > 1:
+            leaf = band(leaf, one.statements, [rows - 1], f"({{}} mod {group.together})").child(0)
         if one.single_pass:
             leaf = insert_mark(band(leaf, one.statements, range(rows, rows + len(group.columns))), RowPass()).child(0).child(0)
         return insert_sequence(leaf, filters(scop, [(name,) for name in one.statements]), lambda leaf, _: leaf)
 
     node = isl.Schedule.from_domain(scop.domain).get_root().child(0)
     if group.rows:
-        node = band(node, [s.name for s in group.statements], range(len(group.rows)))
+        node = band(node, [s.name for s in group.statements], range(rows), f"floor({{}}/{group.together})" if group.together > 1 else "{}")
         if options.parallel and worth_threads(sum(s.points * cost_of_point(s) for s in group.statements)):
             node = insert_mark(insert_mark(node, TileLoops()), Parallel()).child(0).child(0)
         node = node.child(0)
@@ -141,7 +152,9 @@ def _reads(subscript: Expr) -> bool:
     return any(isinstance(part, Access) for part in walk(subscript))
 
 
-def _group_around(scop: Scop, statements: Sequence[ScopStatement], begin: int, at: int, columns: tuple[str, ...]) -> RowGroup | None:
+def _group_around(
+    scop: Scop, statements: Sequence[ScopStatement], begin: int, at: int, columns: tuple[str, ...], machine: Machine
+) -> RowGroup | None:
     """The longest group with a reduction, of statements from ``begin`` on."""
     rows = tuple(dim for dim in statements[at].dims if dim not in columns)
     group = _Growing(scop, statements[at], rows, columns)
@@ -152,7 +165,21 @@ def _group_around(scop: Scop, statements: Sequence[ScopStatement], begin: int, a
     if any(scop.tensor(tensor).role == "temporary" and group.has_column(tensor) for tensor in others & set(group.used)):
         return None  # loops that all of its statements share keep it in a cache
     dims = {name: tuple(_places(naming, (*rows, *columns))) for name, naming in group.namings.items()}
-    return RowGroup(members, rows, columns, dims, _parts(members, group))
+    parts = _parts(members, group)
+    return RowGroup(members, rows, columns, dims, parts, _together(members, group, parts, machine))
+
+
+def _together(members: Sequence[ScopStatement], group: _Growing, parts: Sequence[Part], machine: Machine) -> int:
+    """Short rows that go through one pass before any goes through the next: while one waits for its sum or maximum, the others run. 1 where
+    no reduction waits for another, and where rows are few."""
+    reduced = {s.name for s in members if s.reduction}
+    waiting = sum(not reduced.isdisjoint(part.statements) for part in parts) > 1
+    if not waiting or any(s.dynamic_bounds or s.constraints or s.outer for s in members):
+        return 1
+    rows, row = (prod(group.extents[dim] for dim in dims) for dims in (group.rows, group.columns))
+    size = max(4, *(DTYPES[s.value.dtype].bytes for s in members))
+    count = min(TOGETHER, rows // (TURNS * machine.threads))
+    return count if row <= SHORT * machine.lanes(size) and count >= FEW else 1
 
 
 def _places(naming: Naming, dims: Sequence[str]) -> Iterator[str]:
