@@ -169,7 +169,9 @@ def build_scop(
     assignments = proved(tabulate, assignments) if isinstance(target, Machine) else assignments
     assignments = proved(unswitch_reductions, assignments) if nests else assignments
     tensor_cores = pack and isinstance(target, Device) and "mma" in target.capabilities
-    assignments = proved(hoist_invariants, assignments, isinstance(target, Machine), tensor_cores)
+    assignments, whole = proved(hoist_invariants, assignments, isinstance(target, Machine), tensor_cores), assignments
+    if assignments.assignments != whole.assignments:  # invariants have some of their own
+        assignments = proved(hoist_invariants, assignments, isinstance(target, Machine), tensor_cores)
     assignments = proved(merge_temporaries, assignments)
     assignments = proved(substitute_forward, assignments) if nests and options.fusion != "minimal" else assignments
     assignments = proved(eliminate_dead_instances, assignments)

@@ -9,15 +9,18 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.mapping import program
+from support.mapping import AVX512, program
 
 import tcjit
 from tcjit.errors import DivisionError, GatherError, VerifyError
 from tcjit.grammar.ast import Binary
 from tcjit.mapping.assignment import Assignments
 from tcjit.mapping.extract import extract
+from tcjit.mapping.options import Options
 from tcjit.mapping.passes.hoist_invariants import hoist_invariants
+from tcjit.mapping.pipeline import build_scop
 from tcjit.mapping.verify_assignments import verify_assignments
+from tcjit.step import Steps
 
 N = {"X": (200, 64), "M": (64,)}
 
@@ -35,6 +38,17 @@ def test_one_temporary_serves_all_indices_of_a_range() -> None:
     assert hoisted(text, N) == [
         "Y_invariant(n, i) = X(n, i) - M(i) where n in 0:200, i in 0:64",
         "Y(i, j) += Y_invariant(n, i) * Y_invariant(n, j) from 0.0 where i in 0:64, j in 0:64, n in 0:200",
+    ]
+
+
+def test_invariants_of_invariants() -> None:
+    """The mean that differences subtract is divided once for each column, not once for each element."""
+    text = "def f(float(N,D) X, float(D) M) -> (Y) { Y(i,j) +=! (X(n,i) - M(i) / N) * (X(n,j) - M(j) / N) }"
+    steps = Steps("covariance")
+    build_scop(program(text, {"X": (1503, 64), "M": (64,)}), Options(), target=AVX512, steps=steps, prove="every")
+    assert steps.artifacts["hoist_invariants"].splitlines()[:2] == [
+        "Y_invariant_invariant(i) = M(i) / float32(N) where i in 0:64",
+        "Y_invariant(n, i) = X(n, i) - Y_invariant_invariant(i) where n in 0:1503, i in 0:64",
     ]
 
 
