@@ -50,9 +50,9 @@ class _CpuLowering(LoopScope):
         return (*lowered, *merged(row, self.mapped.scop))
 
     def fills(self, loop: ir.For) -> bool:
-        """Whether a loop does nothing but store constants."""
-        values = [self.mapped.scop.statement(run.statement).value for run in ir.runs((loop,))]
-        return all(isinstance(value, Const) for value in values) and not ir.tile_runs((loop,))
+        """Whether a loop does nothing but store constants, at places that no data say: it reads nothing, and cannot fail."""
+        statements = [self.mapped.scop.statement(run.statement) for run in ir.runs((loop,))]
+        return all(isinstance(s.value, Const) and not s.reads for s in statements) and not ir.tile_runs((loop,))
 
     def node(self, node: ir.Node) -> tuple[ir.Node, ...]:
         match node:

@@ -6,6 +6,8 @@ Modules: codegen.vector_copies
 from __future__ import annotations
 
 import ctypes
+import dataclasses
+import mmap
 import platform
 import re
 import shutil
@@ -15,10 +17,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.mapping import AVX512, program
 
 import tcjit
+from tcjit.codegen.c import emit_c
+from tcjit.codegen.dialect import C
 from tcjit.codegen.vector_copies import INTERLEAVE, PADDED, SIGNS, TRANSPOSE
 from tcjit.jit.targets.cpu import machine_of
+from tcjit.mapping.options import Options
+from tcjit.mapping.pipeline import map_program
 from tcjit.runtime import host
 
 CPUINFO = Path("/proc/cpuinfo")
@@ -26,6 +33,8 @@ WIDE = machine_of(host.compiler()).vector_bytes == 64
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="gcc's flags for x86")
 WRAPPERS = """
 void interleave(void *to, const void *from, int64_t step, int32_t signs) { tc_interleave(to, from, step, signs); }
+#define FEW(n) void interleave_##n(void *to, const void *from, int64_t step) { tc_interleave_few(to, from, step, 0, n); }
+FEW(4) FEW(9) FEW(15)
 void transpose_2(void *to, int64_t to_step, const void *from, int64_t step) { tc_transpose_2(to, to_step, from, step, 0); }
 void transpose_1(void *to, int64_t to_step, const void *from, int64_t step) { tc_transpose_1(to, to_step, from, step); }
 void copy_padded(void *to, const void *from, int64_t first, int64_t last, int64_t count) { tc_copy_padded(to, from, first, last, count); }
@@ -66,6 +75,26 @@ def test_interleaved_rows(functions: ctypes.CDLL, step: int, signs: int) -> None
     columns = np.stack([memory[first + row * step :][:16] for row in range(4)], 1)
     expected = columns.copy().view(np.int32)[:, 0] ^ np.int32(signs)
     np.testing.assert_array_equal(found, [0, *expected, 0])
+
+
+@needs_gcc
+@pytest.mark.parametrize("columns", [4, 9, 15])
+def test_few_interleaved_columns(functions: ctypes.CDLL, columns: int) -> None:
+    """Nothing is written behind them, nor read behind the last row."""
+    page = mmap.PAGESIZE
+    memory = np.frombuffer(guarded := mmap.mmap(-1, 2 * page), np.uint8)
+    libc = ctypes.CDLL(None)
+    assert libc.mprotect(place(memory, page), ctypes.c_size_t(page), 0) == 0, "no access"
+    try:
+        rows = memory[page - 4 * columns : page].reshape(4, columns)
+        rows[:] = np.random.default_rng(0).integers(0, 256, rows.shape)
+        found = np.full(18, -1, np.int32)
+        getattr(functions, f"interleave_{columns}")(place(found, 4), place(memory, page - 4 * columns), ctypes.c_int64(columns))
+        words = np.ascontiguousarray(rows.T).view(np.int32)[:, 0]
+        np.testing.assert_array_equal(found, [-1, *words, *[-1] * (17 - columns)])
+    finally:
+        libc.mprotect(place(memory, page), ctypes.c_size_t(page), mmap.PROT_READ | mmap.PROT_WRITE)
+    assert len(guarded) == 2 * page
 
 
 @needs_gcc
@@ -144,12 +173,12 @@ def test_panels(order: str, dtype: str) -> None:
 
 def test_other_loops_are_left_alone() -> None:
     """Of bytes that are computed with, of rows shorter than a vector, and of what lies as its result does."""
-    for program, x in (
+    for given, x in (
         ("def f(int8(M,N) X) -> (O) { O(n,m) = X(m,n) + int8(1) }", torch.zeros(64, 8, dtype=torch.int8)),
         ("def f(float(M,N) X) -> (O) { O(n,m) = X(m,n) }", torch.randn(15, 3)),
         ("def f(float(M,N) X) -> (O) { O(m,n) = X(m,n) }", torch.randn(64, 64)),
     ):
-        kernel = tcjit.define(program).f.compile(x)
+        kernel = tcjit.define(given).f.compile(x)
         assert "  tc_transpose_" not in kernel.source and "tc_interleave(" not in kernel.source
 
 
@@ -226,3 +255,20 @@ def test_reversed_rows_are_lanes() -> None:
     x = torch.randn(9, 40, dtype=torch.float64)
     kernel = tcjit.define("def f(double(M,N) X) -> (O) { O(m,n) = X(m,N - 1 - n) where n in 0:N }").f.compile(x)
     assert "#pragma omp simd" in kernel.source and torch.equal(kernel(x), x.flip(1))
+
+
+def test_the_rest_of_a_panel_is_filled_in_the_same_region() -> None:
+    """One thread stores the zeros that tiles want behind the last row, and loops that write other parts of a panel do not wait for it."""
+    machine = dataclasses.replace(AVX512, dot_ways=4, matrix_types=frozenset({"int8"}), cache_bytes=2 << 20)
+    mapped = map_program(program(text("tn", "int8"), {"X": (4096, 105), "U": (4096, 64)}), Options(), machine)
+    body = emit_c(mapped, C, machine, checked=True).text.partition("int64_t tc_f(")[2]
+    assert body.count("#pragma omp parallel") == body.count("#pragma omp single") == 1 and body.count("nowait") >= 3
+    x, u = (torch.randint(-128, 128, shape, dtype=torch.int8) for shape in ((4096, 105), (4096, 64)))
+    kernel = tcjit.define(text("tn", "int8")).f.compile(x, u)
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            assert torch.equal(kernel(x, u), x.T.int() @ u.int())
+    finally:
+        torch.set_num_threads(before)
