@@ -34,6 +34,7 @@ PACKED = 3.0  # times a transposed element that each part of a word takes whose 
 CONVERSION = 1.0  # of a vector of narrower elements as it is loaded
 SHUFFLED = {1: 1.0, 2: 3.0, 3: 5.0, 4: 7.0}  # loads that a vector of elements so far apart takes as long as: loads, and shuffles of two
 L2_WAYS = 16  # lines of the second cache that its sets hold: of processors of today 8 to 20
+CHAINS = 2.0  # times the sums that one multiply-add's latency asks for, at which none of it shows
 SPILL = 0.2  # cycles of a step for each accumulator, where a window that is written out leaves few registers: some go through memory
 SPARE_REGISTERS = 2  # that the compiler wants for such a window
 LOOP_OVERHEAD = 3.0  # cycles in which a loop over a term ends and begins again
@@ -210,7 +211,8 @@ class TileCosts:
             if use.bytes < core.element and number not in staged:
                 conversions += (distinct[number] if share else many) * CONVERSION * core.multiply_add
             copied += use.copy if number in staged else 0.0
-        latency = core.latency * self.points if accumulators * core.multiply_add < core.latency else 0.0
+        chains = accumulators * core.multiply_add / core.latency  # as long as one: twice as many also wait for loads, or fill two units
+        latency = core.latency * self.points * (2 - chains / CHAINS) if chains < CHAINS else 0.0
         step = max(self.points * accumulators * self.update + conversions, loads, latency) + UNHIDDEN_LOADS * loads
         if self.points > 1 and accumulators + held + 1 + SPARE_REGISTERS > core.registers:
             step += SPILL * accumulators

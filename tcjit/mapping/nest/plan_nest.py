@@ -384,12 +384,12 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     inside = _overlapping_inside(costs, tile, inside)
     counts = {dim: -(-s.extent(dim) // tile.get(dim, 1)) for dim in inside}
     again = any(s.extent(dim) > tile.get(dim, 1) for dim in outside)
-    again = again and not any(dims & set(s.terms) for dims in s.joint_conditions)  # a part of the terms counts for each result
-    crowded = again and _part(counts, panel, core) == 1 and 2 * prod(counts.values()) * panel > core.last
+    whole = not any(dims & set(s.terms) for dims in s.joint_conditions)  # else a part of the terms counts for each result
+    crowded = again and whole and _part(counts, panel, core) == 1 and 2 * prod(counts.values()) * panel > core.last
     blocks, far, rows_apart = _blocks(costs, shape, cost, crowded=crowded)
     if far:
         panel = panel * blocks[0].block // s.extent(blocks[0].dim)
-    parts = _parts(counts, panel, core, tile)
+    parts = _parts(counts, panel, core, tile) if again else []
     terms = [Loop(dim, DEPTH if dim == shape.depth else 1) for dim in _near_last(costs, shape, cost) if dim != shape.lane]
     terms += [Loop(shape.lane, tile[shape.lane])] if shape.lane in s.terms else []
     around = list(dict.fromkeys([*parts, *(Loop(dim, tile.get(dim, 1)) for dim in (*outside, *inside))]))

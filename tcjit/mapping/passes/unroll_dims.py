@@ -44,7 +44,7 @@ def _added_up(before: Assignments, a: Assignment) -> Assignment:
     storage, terms = before.storages[a.tensor], prod(upper - lower for _, lower, upper in a.terms)
     typed = storage.dtype == a.value.dtype and storage.dtype not in (*ROUNDED, "bool")
     plain = a.reduction and not (a.final or a.outer or a.dynamic or a.constraints or a.tensor in a.inputs)
-    most = INTERLEAVED if _is_over_rows(before, a) else MOST_TERMS
+    most = MOST_TERMS if not _is_over_rows(before, a) else INTERLEAVED if _is_innermost(before, a) or _is_alone(before, a) else 0
     if not (plain and typed) or a.start is None or not 1 < terms <= most or a.points < LEAST * terms:
         return a
     picked = any(is_gather(sub) for access in a.reads for sub in access.subscripts)  # rows, before a loop over their elements
@@ -66,6 +66,17 @@ def _is_over_rows(before: Assignments, a: Assignment) -> bool:
         if set(a.reduction) & set(names(sub))
     ]
     return all(isinstance(sub, Index) and a.extents[sub.name] == extent for sub, extent in moving)
+
+
+def _is_innermost(before: Assignments, a: Assignment) -> bool:
+    """Whether the terms of a reduction lie side by side in all that it reads along them, a few elements apart at most."""
+    strides = (stride_in(before.storages[x.tensor], x.subscripts, dim, before.values) for x in a.reads for dim in a.reduction)
+    return all(stride is not None and stride <= INTERLEAVED for stride in strides)
+
+
+def _is_alone(before: Assignments, a: Assignment) -> bool:
+    """Whether nothing else goes over the rows that a reduction goes over, in blocks that stay in a cache."""
+    return not any(_share(a, other) for other in before.assignments if other is not a)
 
 
 def innermost_points(before: Assignments, a: Assignment) -> tuple[str, ...]:
