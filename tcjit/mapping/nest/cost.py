@@ -259,7 +259,7 @@ class TileCosts:
         not foresee: those of the next tile along the innermost of the ``loops`` over results that moves them."""
         if self.over_terms:
             return ()
-        parts = [number for number, use in enumerate(self.uses) if number not in staged and use.comes_in_parts(shape.vectors)]
+        parts = [number for number, use in enumerate(self.uses) if number not in staged and use.fetches_pay(shape.vectors)]
         moving = {number: [dim for dim in loops if dim in self.uses[number].operand.dims] for number in parts}
         return tuple(Prefetch(number, dims[-1]) for number, dims in moving.items() if dims)
 
@@ -450,10 +450,10 @@ class _Use:
             run += step * (count - 1) if step <= run else 0
         return self.moves and self.step > 2 * run * self.bytes
 
-    def comes_in_parts(self, vectors: int) -> bool:
-        """Whether tiles read parts of rows of what the second cache does not hold."""
+    def fetches_pay(self, vectors: int) -> bool:
+        """Whether tiles read parts of rows of what the second cache does not hold, and compute enough with them to wait for them."""
         contiguous = self.operand.single is not None and self.operand.stride(self.costs.lane) == 1
-        return self.beyond and contiguous and self.has_separate_rows(vectors)
+        return self.results > 1 and self.beyond and contiguous and self.has_separate_rows(vectors)
 
     def turns_pages(self, shape: Shape) -> bool:
         """Whether a tile reads parts of rows, those of each value of some term on another page."""
