@@ -7,7 +7,7 @@ results lie along it keeps as many of them in vector registers as it has room fo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
@@ -58,9 +58,9 @@ def plan_loops(scop: Scop, group: Group, options: Options, machine: Machine) -> 
     """The plan of one group: a column that is a lane is cut where threads need pieces of it, and where results stay in registers."""
     columns = range(len(group.columns))
     main = max(map(scop.statement, group.statements), key=lambda s: (s.points, isinstance(s.value, Access)))  # copies have no other choice
-    lane_of_main = dict(_lane_choices(scop, group, machine, prefer=None)).get(main.name)
+    lane_of_main = dict(_lane_choices(scop, group, machine, prefer=None, apart=())).get(main.name)
     lane = next((c for c in columns if group.columns[c][main.name] == lane_of_main), None)
-    lanes = _lane_choices(scop, group, machine, prefer=lane)
+    lanes = _lane_choices(scop, group, machine, prefer=lane, apart=[c for c in columns if c != lane])
     tile = [1] * len(group.columns)
     near: list[int] = []
     accumulated = merged = None
@@ -227,8 +227,11 @@ def _are_vectors(scop: Scop, s: ScopStatement, dim: str) -> bool:
     return all(step in near or step is not None and step <= min(count, SHUFFLED) for (_, step), count in moves.items())
 
 
-def _lane_choices(scop: Scop, group: Group, machine: Machine, prefer: int | None) -> tuple[tuple[str, str], ...]:
-    """For every statement the dimension along which the most accesses have unit or zero stride."""
+def _lane_choices(
+    scop: Scop, group: Group, machine: Machine, prefer: int | None, apart: Sequence[int]
+) -> tuple[tuple[str, str], ...]:
+    """For every statement the dimension along which the most accesses have unit or zero stride, one of the columns that lie ``apart`` only
+    where there is no other: tiles have one point of them."""
     chosen = []
     for name in group.statements:
         s = scop.statement(name)
@@ -252,6 +255,8 @@ def _lane_choices(scop: Scop, group: Group, machine: Machine, prefer: int | None
         bounding = {name for bound in bounds_of_terms(s, scop.values) for name in names(bound.value)} if candidates else set()
         long = LONG_ROW * machine.lanes(DTYPES[s.value.dtype].bytes)
         free = [d for d in candidates if bounding and d not in bounding and (d not in s.reduction or s.extent(d) >= long)]
-        if candidates := free or candidates:  # lanes whose terms have the same bounds
+        candidates = free or candidates  # lanes whose terms have the same bounds
+        outside = {group.columns[c][name] for c in apart}
+        if candidates := [d for d in candidates if d not in outside] or candidates:
             chosen.append((name, max(candidates, key=score)))
     return tuple(chosen)

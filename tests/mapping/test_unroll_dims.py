@@ -200,3 +200,52 @@ def test_sums_over_coordinates_run_along_the_other_points() -> None:
     a, b = torch.randn(70, 3), torch.randn(90, 3)
     f = tcjit.define(DISTANCES, target="cpu").f
     torch.testing.assert_close(f(a, b), (a[:, None] - b).square().sum(2))
+
+
+PAIRS = """def f(float(M,R,2) X, float(R,2) G, float(R) C, float(R) D) -> (Y) {
+    S(m) +=! X(m,r,k) * X(m,r,k)
+    N(m,r,k) = X(m,r,k) * rsqrt(S(m) + 1e-6) * G(r,k)
+    Y(m,r,k) = k == 0 ? N(m,r,0) * C(r) - N(m,r,1) * D(r) : N(m,r,0) * D(r) + N(m,r,1) * C(r) where k in 0:2
+}"""
+
+
+def test_pairs_of_a_row_share_its_loops() -> None:
+    """One loop over all terms of a row's sum, one over both halves of what is scaled by it, and one over both results."""
+    shapes = {"X": (300, 32, 2), "G": (32, 2), "C": (32,), "D": (32,)}
+    made = emit_c(map_program(program(PAIRS, shapes), Options(), AVX512), C, AVX512, checked=False).text
+    assert made.count("#pragma omp simd") == 3 and re.search(r"simd reduction.*\n.*c1 <= 63", made), made
+    x, g, c, d = (torch.randn(*shape) for shape in shapes.values())
+    n = x * torch.rsqrt(x.square().sum((1, 2), keepdim=True) + 1e-6) * g
+    expected = torch.stack([n[..., 0] * c - n[..., 1] * d, n[..., 0] * d + n[..., 1] * c], -1)
+    torch.testing.assert_close(tcjit.define(PAIRS).f(x, g, c, d), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_points_that_read_one_another_share_no_loop() -> None:
+    """The second of a pair takes what the first one wrote one place on, which the loop would write later."""
+    text = """def f(float(M,R,2) X) -> (Y) {
+        S(m) +=! X(m,r,k)
+        Y(m,r,k) = X(m,r,k) * S(m)
+        Y(m,r,k) = Y(m,r + 1,0) + Y(m,r,k) where r in 0:31, k in 1:2
+    }"""
+    x = torch.randn(300, 32, 2)
+    expected = x * x.sum((1, 2), keepdim=True)
+    expected[:, :-1, 1] += expected[:, 1:, 0]
+    torch.testing.assert_close(tcjit.define(text).f(x), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("shape", "kept"), [((16, 3, 4096), True), ((4096, 3), False)])
+def test_whole_rows_stay_loops_where_others_pass_over_them(shape: tuple[int, ...], kept: bool) -> None:
+    """Blocks of columns go through all of a softmax at once; of a row that lies innermost the terms are one value."""
+    axes = "a,b,c" if len(shape) == 3 else "a,b"
+    row = axes.replace("b,", "").replace(",b", "")
+    extents = ",".join("ABC"[: len(shape)])
+    text = f"""def f(float({extents}) X) -> (O) {{
+        M({row}) max=! X({axes})
+        E({axes}) = exp(X({axes}) - M({row}))
+        S({row}) +=! E({axes})
+        O({axes}) = E({axes}) / S({row})
+    }}"""
+    start = before(text, {"X": shape})
+    assert [bool(a.reduction) for a in unroll_dims(start).assignments][:1] == [kept]
+    x = torch.randn(*shape)
+    torch.testing.assert_close(tcjit.define(text).f(x), x.softmax(1))

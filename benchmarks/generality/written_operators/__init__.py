@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from generality.written_operators import (
     applications,
+    blocks,
     features,
     imaging,
     learning,
@@ -23,6 +24,6 @@ __all__ = ["OPERATORS", "WrittenOperator"]
 
 MODULES = (
     learning, science, models, features, losses, simulation, signals, training, physics,
-    networks, sequences, applications, imaging, numerics,
+    networks, sequences, applications, imaging, numerics, blocks,
 )  # fmt: skip
 OPERATORS = {operator.name: operator for module in MODULES for operator in module.OPERATORS}

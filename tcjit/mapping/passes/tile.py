@@ -14,6 +14,7 @@ from itertools import product
 import islpy as isl
 
 from tcjit.grammar.affine import isl_name
+from tcjit.grammar.ast import Const
 from tcjit.mapping.isl import union_set
 from tcjit.mapping.marks import Simd, Tile, TileLoops
 from tcjit.mapping.plan_loops import LoopPlan
@@ -101,26 +102,40 @@ def _tiled(scop: Scop, node: isl.ScheduleNode, group: Group, plan: LoopPlan, reg
 def _sharing_lanes(
     scop: Scop, group: Group, plan: LoopPlan, inside: Mapping[str, Sequence[tuple[str, str]]]
 ) -> list[tuple[str, ...]]:
-    """The statements of a group that are one loop inside a tile: those that have only one, which they all share, and whose elements lie
-    between one another in memory, where one alone would load and store a part of each line."""
+    """The statements of a group that are one loop inside a tile: those that have only one, which they all share, or over the same
+    dimension of all of which none uses what another one writes, and whose elements lie between one another in memory, where one alone
+    would load and store a part of each line."""
     columns = [{(name, dim) for name, dim in column.items()} for column in group.columns]
 
-    def key(name: str) -> tuple[int, bool] | None:
+    def key(name: str) -> tuple[int | str, bool] | None:
         s, loops = scop.statement(name), inside[name]
         if s.reduction or len(loops) != 1:
             return None
         ((dim, _),) = loops
-        shared = next((c for c, column in enumerate(columns) if (name, dim) in column), None)
+        shared = next((c for c, column in enumerate(columns) if (name, dim) in column), dim)
         interleaved = any(1 < (stride(scop, access, dim) or 0) <= INTERLEAVED for access in accesses(s))
-        return (shared, plan.lane(name) == dim) if shared is not None and interleaved else None
+        return (shared, plan.lane(name) == dim) if interleaved else None
 
     parts: list[tuple[str, ...]] = []
     for name in group.statements:
-        if parts and key(name) is not None and key(name) == key(parts[-1][-1]):
+        own = key(name)
+        fits = own is not None and bool(parts) and own == key(parts[-1][-1])
+        if fits and own and (isinstance(own[0], int) or all(_lie_between(scop, name, other) for other in parts[-1])):
             parts[-1] += (name,)
         else:
             parts.append((name,))
     return parts
+
+
+def _lie_between(scop: Scop, name: str, other: str) -> bool:
+    """Whether two statements over the same points write one tensor at places that differ in fixed subscripts alone, and read none of it."""
+    first, second = scop.statement(name), scop.statement(other)
+    if (first.tensor, first.bounds) != (second.tensor, second.bounds) or first.dynamic_bounds or second.dynamic_bounds:
+        return False
+    if any(access.tensor == first.tensor for s in (first, second) for access, _ in s.reads):
+        return False
+    places = list(zip(accesses(first)[0].subscripts, accesses(second)[0].subscripts, strict=True))
+    return all(a == b or isinstance(a, Const) and isinstance(b, Const) for a, b in places) and any(a != b for a, b in places)
 
 
 def _tile_text(dim: str, cut: Cut) -> str:
@@ -135,6 +150,17 @@ def _point_text(dim: str, cut: Cut) -> str:
     return f"({moved} mod {cut.size})"
 
 
+def _merged_with_lanes(scop: Scop, s: ScopStatement, loops: list[tuple[str, str]], own: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The loops with few lanes and the loop around them as one, where a statement moves along both as along one: pairs of a row that are
+    its terms, too. ``own``: the loops that the group does not share."""
+    *others, (row, outer), (lane, inner) = loops if len(loops) > 1 else [("", ""), *loops]
+    extent = s.extent(lane)
+    whole = row in own and (row in s.reduction) == (lane in s.reduction) and s.ranges[lane][0] == 0
+    if not whole or extent > INTERLEAVED or s.dynamic_bounds or s.constraints:
+        return loops
+    return [*others, (lane, f"{extent}*{outer} + {inner}")] if all(moves_as_one(scop, a, row, lane, extent) for a in accesses(s)) else loops
+
+
 def _inside(scop: Scop, s: ScopStatement, group: Group, plan: LoopPlan, region: Sequence[Cut]) -> list[tuple[str, str]]:
     """The loops of a statement inside a tile, outermost first: (dimension, text); the vectorised dimension last.
 
@@ -147,6 +173,8 @@ def _inside(scop: Scop, s: ScopStatement, group: Group, plan: LoopPlan, region: 
     loops = rest + points
     lane = plan.lane(s.name)
     loops = [x for x in loops if x[0] != lane] + [x for x in loops if x[0] == lane]
+    if rest and lane in dict(rest):
+        return _merged_with_lanes(scop, s, loops, dict(rest))
     if plan.merged is None or rest:
         return loops
     row = group.columns[plan.merged][s.name]
