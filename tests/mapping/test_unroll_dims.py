@@ -220,19 +220,6 @@ def test_pairs_of_a_row_share_its_loops() -> None:
     torch.testing.assert_close(tcjit.define(PAIRS).f(x, g, c, d), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_points_that_read_one_another_share_no_loop() -> None:
-    """The second of a pair takes what the first one wrote one place on, which the loop would write later."""
-    text = """def f(float(M,R,2) X) -> (Y) {
-        S(m) +=! X(m,r,k)
-        Y(m,r,k) = X(m,r,k) * S(m)
-        Y(m,r,k) = Y(m,r + 1,0) + Y(m,r,k) where r in 0:31, k in 1:2
-    }"""
-    x = torch.randn(300, 32, 2)
-    expected = x * x.sum((1, 2), keepdim=True)
-    expected[:, :-1, 1] += expected[:, 1:, 0]
-    torch.testing.assert_close(tcjit.define(text).f(x), expected, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize(("shape", "kept"), [((16, 3, 4096), True), ((4096, 3), False)])
 def test_whole_rows_stay_loops_where_others_pass_over_them(shape: tuple[int, ...], kept: bool) -> None:
     """Blocks of columns go through all of a softmax at once; of a row that lies innermost the terms are one value."""
