@@ -134,7 +134,8 @@ class TileEpilogue:
         leaf = self.tile.nest.leaf
         lanes = 1 if self.tile.over_terms else leaf.vectors * self.tile.width
         complete = self.tile.sums_in_memory or "tc_t"
-        declared = f"{self.tile.element} tc_t[{len(self.tile.rows) * lanes}] __attribute__((aligned(64)));"
+        size = self.whole_vectors if self.tile.over_terms else len(self.tile.rows) * lanes
+        declared = f"{self.tile.element} tc_t[{size}] __attribute__((aligned(64)));"
         lines = [] if self.tile.sums_in_memory else [declared]
         for r in range(len(self.tile.rows)) if lines else ():
             if self.tile.over_terms:
@@ -151,6 +152,9 @@ class TileEpilogue:
         where = {**row, **({} if self.tile.over_terms else {leaf.lane: "tc_l"})}
         if self.along_rows:
             return [*lines, *self.by_lanes(where, complete, (first, count), tests)]
+        if self.tile.over_terms and not self.tile.sums_in_memory and any(map(self.evaluates_functions, self.tile.s.epilogue)):
+            lines += [f"tc_t[{r}] = 0;" for r in range(len(self.tile.rows), self.whole_vectors)]
+            return [*lines, *(line for e in self.tile.s.epilogue for line in self.evaluated_rows(e, where, tests))]
         lines.append(f"for (int64_t tc_r = 0; tc_r < {len(self.tile.rows)}; ++tc_r) {self.tile.guard(tests)}{{")
         for e in self.tile.s.epilogue:
             own = f"{complete}[{lanes} * tc_r + tc_l]"
@@ -283,6 +287,28 @@ class TileEpilogue:
             stored = [(place, f"{tile.call('load')}(tc_v + {at}), {mask}") for place, mask, at in vectors(e.write)]
             return braces([*lines, *(f"{tile.call('store_masked')}({place}, {value});" for place, value in stored)])
         return braces([*lines, *some(f"{self.element_at(e.write, where)} = tc_v[tc_l];")])
+
+    @property
+    def whole_vectors(self) -> int:
+        """The rows of a tile, and as many more as fill its last vector."""
+        return -(-len(self.tile.rows) // self.tile.width) * self.tile.width
+
+    def evaluated_rows(self, e: PointwiseStore, where: Mapping[str, str], tests: Sequence[str]) -> list[str]:
+        """A store evaluated for all rows of sums over lanes in whole vectors, from arrays of what they read."""
+        tile, whole = self.tile, self.whole_vectors
+        one_by_one = f"for (int64_t tc_r = 0; tc_r < {len(tile.rows)}; ++tc_r) {tile.guard(tests)}"
+        places = {access: self.element_at(flat, where) for access, flat in e.reads.items()}
+        own = {access: places.get(access, "tc_t[tc_r]") for access, _ in guarded_accesses(e.value)}
+        target, array = self.element_at(e.write, where), f"{tile.element} {{}}[{whole}] __attribute__((aligned(64)))"
+        if not self.evaluates_functions(e):
+            return [f"{one_by_one}{{", f"  {tile.pointwise(e, target, own)}", "}"]
+        lines = [f"{array.format('tc_v')};"]
+        for number, access in enumerate(places):
+            own[access] = f"tc_u{number}[tc_r]"
+            lines += [f"{array.format(f'tc_u{number}')} = {{0}};", f"{one_by_one}{own[access]} = {places[access]};"]
+        value = tile.pointwise(e, "tc_v[tc_r]", own)
+        lines += ["#pragma omp simd", f"for (int64_t tc_r = 0; tc_r < {whole}; ++tc_r) {{", f"  {value}", "}"]
+        return braces([*lines, f"{one_by_one}{target} = tc_v[tc_r];"])
 
     def mask_between(self, first: str, count: str, at: int) -> str:
         """The lanes of a vector that begins ``at`` a lane which are between the first one and the end."""

@@ -370,11 +370,11 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     batch = [Loop(dim, 1) for dim in outputs if dim not in (*columns, *rows)]
     if costs.over_terms:  # the rows stay in the nearest cache while what is multiplied by them comes by
         shared = set.intersection(*(set(operand.dims) for operand in found))
-        streamed = [use.operand for use in costs.uses if use.results == 1 and use.beyond]
+        streamed = [use.operand for use in costs.uses if use.beyond and (turned or use.results == 1)]
         batch = [Loop(dim, 1) for dim in outputs if dim in shared]
         inside = [*(dim for dim in outputs if dim not in shared), *([shape.column] if shape.column else [])]
         outside, panel = rows, cost.lane_panel * shape.columns // max(1, shape.rows)
-        if streamed:  # what comes from memory for every result is read as it lies there
+        if streamed:  # what comes from memory for every result, or is ``turned`` outside, is read as it lies there
             dims = sorted(s.outputs, key=lambda dim: -sum(step_of(operand, dim) for operand in streamed))
             batch, outside, inside, panel = [], dims, [], 0
     elif ((cost.staged or cost.lane_panel >= cost.row_panel) and not costs.writes_apart(shape, cost.row_panel)) != turned:
