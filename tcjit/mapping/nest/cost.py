@@ -58,9 +58,10 @@ PARTIAL_LANES = 0.15  # of a tile's time for one with fewer lanes: its loads are
 STRIDED_USES = 8  # gathers
 PAGED_USES = 16  # misses of the TLB
 FOLLOWED = 0.5  # of a page: steps that are longer prefetchers do not follow
+LINE_UPDATES = 8  # with each line of a tile to come that a step fetches, at least
 CROWDED_USES = 64  # lines that rows a page apart drive out of the first cache: of those that rows share, so not at every use
 SHARED_MATRICES = 4  # that threads take one of each, rather than parts of the rows of all
-STREAM_USES = 4  # tiles that read an element as it comes from memory, at most
+STREAM_USES = 16  # tiles that read an element as it comes from memory, at most
 COPY_SHARE = 0.2  # of an operand's arithmetic that a copy into panels may cost where only the cache's ways ask for it
 
 
@@ -248,7 +249,8 @@ class TileCosts:
         each read once, come from it in turns and are short, or stretches of rows, the more of them the shorter they are."""
         once = self.over_terms and shape.rows > 1 and all(use.results == 1 for use in self.uses)
         width, extent = shape.vectors * self.core.lanes, self.s.extents[self.lane]
-        apart = [use.bytes for use in self.uses if use.beyond and use.moves and use.step > width * use.bytes]
+        far = [use for use in self.uses if use.beyond and use.moves and use.step > width * use.bytes]
+        apart = [use.bytes for use in far if not use.streams(shape)]  # whose rows blocks of terms read from end to end
         late = -(-extent // width) * LATE_LINES * LINE / (extent * min(apart)) if apart else 0.0
         long = self.results >= MANY_ROWS and all(extent * use.bytes >= LONG_ROWS * self.core.page for use in self.uses)
         turns = (BESIDE if long and shape.rows >= STREAMS else IN_TURNS) if once else 0.0
@@ -259,7 +261,7 @@ class TileCosts:
         not foresee: those of the next tile along the innermost of the ``loops`` over results that moves them."""
         if self.over_terms:
             return ()
-        parts = [number for number, use in enumerate(self.uses) if number not in staged and use.fetches_pay(shape.vectors)]
+        parts = [number for number, use in enumerate(self.uses) if number not in staged and use.fetches_pay(shape)]
         moving = {number: [dim for dim in loops if dim in self.uses[number].operand.dims] for number in parts}
         return tuple(Prefetch(number, dims[-1]) for number, dims in moving.items() if dims)
 
@@ -439,7 +441,9 @@ class _Use:
         shared = shape.rows if shape.row and shape.row not in self.operand.dims else 1
         extents, operand = self.costs.s.extents, self.operand
         matrices = prod(extents[dim] for dim in self.costs.s.outputs if operand.stride(dim) * self.bytes > self.step)
-        far = self.elements * self.bytes > self.costs.core.last // 2  # of which others have a part
+        core = self.costs.core
+        far = self.elements * self.bytes > core.last // 2  # of which others have a part
+        far |= self.beyond and self.results > 1 and self.costs.trips > _conflict_capacity(self.step, core.l2 // L2_WAYS, L2_WAYS)
         alone = matrices < SHARED_MATRICES and self.moves and far
         return alone and self.has_separate_rows(shape.vectors) and self.results <= STREAM_USES * shared
 
@@ -450,10 +454,11 @@ class _Use:
             run += step * (count - 1) if step <= run else 0
         return self.moves and self.step > 2 * run * self.bytes
 
-    def fetches_pay(self, vectors: int) -> bool:
-        """Whether tiles read parts of rows of what the second cache does not hold, and compute enough with them to wait for them."""
+    def fetches_pay(self, shape: Shape) -> bool:
+        """Whether tiles read parts of rows of what the second cache does not hold, and compute enough with each line to wait for it."""
         contiguous = self.operand.single is not None and self.operand.stride(self.costs.lane) == 1
-        return self.results > 1 and self.beyond and contiguous and self.has_separate_rows(vectors)
+        updates = self.costs.points * prod(count for dim, count in shape.leaf_rows if dim not in self.operand.dims)
+        return updates >= LINE_UPDATES and self.beyond and contiguous and self.has_separate_rows(shape.vectors)
 
     def turns_pages(self, shape: Shape) -> bool:
         """Whether a tile reads parts of rows, those of each value of some term on another page."""

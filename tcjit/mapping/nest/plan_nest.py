@@ -286,12 +286,12 @@ def _cached_terms(costs: TileCosts, shape: Shape) -> int:
 
 
 def _streamed_parts(costs: TileCosts, shape: Shape) -> list[Loop]:
-    """A loop over parts of the rows of a matrix that is read once, for threads to share: equal ones, of a page at least."""
+    """A loop over parts of the rows of a matrix that few tiles read, for threads to share: equal ones, of half a page at least."""
     core, extent, width = costs.core, costs.s.extent(shape.lane), shape.vectors * costs.core.lanes
     page = max(1, core.page // core.element)
     count = PARTS * -(-extent // (PARTS * max(1, STREAMED_PAGES * page)))
-    while count > 1 and extent < count * min(page, STREAMED_PAGES * page):
-        count //= 2
+    if 2 * extent < count * page:
+        return []
     part = -(-extent // (count * width)) * width
     return [Loop(shape.lane, part)] if part < extent else []
 

@@ -410,3 +410,19 @@ def test_loops_whose_iterations_read_the_same_are_inside() -> None:
     text = "def f(float(F,H,W) D, float(C,H+2,W+2) X) -> (K) { K(f,i,j,c) +=! D(f,h,w) * X(c,h+i,w+j) where i in 0:3, j in 0:3 }"
     found = order(text.replace("H+2,W+2", "P,Q"), {"D": (64, 56, 56), "X": (64, 58, 58)}, 1 << 20)
     assert found.index("c") < found.index("i") < found.index("j")
+
+
+@pytest.mark.parametrize(("columns", "streamed"), [(1024, True), (1000, False)])
+def test_rows_that_meet_in_the_sets_of_a_cache_are_streamed(columns: int, streamed: bool) -> None:
+    """Lines of a column that lie whole pages apart drive one another out before other tiles of results read them."""
+    nest = plan_nest(flat(MATMUL, {"A": (16, 1024), "B": (1024, columns)}), CORE).nest
+    assert (nest.loops[0].dim == "k") == streamed
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_larger_operand_is_read_once_beside_lanes_in_terms(turned: bool) -> None:
+    """Its rows stand outside, those of the other one, which a cache holds, inside."""
+    text = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
+    shapes = {"A": (9, 680), "B": (1536, 680)}
+    nest = plan_nest(flat(text, {"A": shapes["B"], "B": shapes["A"]} if turned else shapes), CORE).nest
+    assert nest.leaf.lane == "k" and nest.loops[0].dim == ("m" if turned else "n")

@@ -68,14 +68,14 @@ def test_lines_of_a_step() -> None:
 
 def test_the_next_tile_is_that_of_the_innermost_loop() -> None:
     """Not that of another loop, whose next tile is as many tiles later as the loops inside have."""
-    text = "def f(float(A,2,D) X, float(A,D,N) U) -> (O) { O(n,a,m) +=! X(a,m,d) * U(a,d,n) }"
-    nest = plan_nest(flat(text, {"X": (64, 2, 88), "U": (64, 88, 2172)}), CORE).nest
+    text = "def f(float(A,8,D) X, float(A,D,N) U) -> (O) { O(n,a,m) +=! X(a,m,d) * U(a,d,n) }"
+    nest = plan_nest(flat(text, {"X": (64, 8, 88), "U": (64, 88, 2172)}), CORE).nest
     loops = [loop.dim for loop in nest.loops if loop.dim in "na"]
     assert [prefetch.dim for prefetch in nest.prefetch] == loops[-1:] and nest.leaf.lane == "n" and len(loops) > 1
 
 
-def test_what_is_read_once_is_not_fetched() -> None:
-    """Nothing is computed meanwhile: memory is as fast without."""
+def test_what_few_rows_use_is_not_fetched() -> None:
+    """Little is computed meanwhile: memory is as fast without."""
     text = "def f(float(A,D) X, float(A,D,N) U) -> (O) { O(n,a) +=! X(a,d) * U(a,d,n) }"
     assert all(prefetch.distance == STEPS_AHEAD for prefetch in prefetched(text, {"X": (64, 88), "U": (64, 88, 2172)}))
 
