@@ -58,7 +58,7 @@ PARTIAL_LANES = 0.15  # of a tile's time for one with fewer lanes: its loads are
 STRIDED_USES = 8  # gathers
 PAGED_USES = 16  # misses of the TLB
 FOLLOWED = 0.5  # of a page: steps that are longer prefetchers do not follow
-LINE_UPDATES = 8  # with each line of a tile to come that a step fetches, at least
+UPDATES_OF_ELEMENT = 8  # that is fetched for a tile to come, at least
 CROWDED_USES = 64  # lines that rows a page apart drive out of the first cache: of those that rows share, so not at every use
 SHARED_MATRICES = 4  # that threads take one of each, rather than parts of the rows of all
 STREAM_USES = 16  # tiles that read an element as it comes from memory, at most
@@ -261,7 +261,7 @@ class TileCosts:
         not foresee: those of the next tile along the innermost of the ``loops`` over results that moves them."""
         if self.over_terms:
             return ()
-        parts = [number for number, use in enumerate(self.uses) if number not in staged and use.fetches_pay(shape)]
+        parts = [number for number, use in enumerate(self.uses) if number not in staged and use.fetches_pay(shape.vectors)]
         moving = {number: [dim for dim in loops if dim in self.uses[number].operand.dims] for number in parts}
         return tuple(Prefetch(number, dims[-1]) for number, dims in moving.items() if dims)
 
@@ -454,11 +454,12 @@ class _Use:
             run += step * (count - 1) if step <= run else 0
         return self.moves and self.step > 2 * run * self.bytes
 
-    def fetches_pay(self, shape: Shape) -> bool:
-        """Whether tiles read parts of rows of what the second cache does not hold, and compute enough with each line to wait for it."""
-        contiguous = self.operand.single is not None and self.operand.stride(self.costs.lane) == 1
-        updates = self.costs.points * prod(count for dim, count in shape.leaf_rows if dim not in self.operand.dims)
-        return updates >= LINE_UPDATES and self.beyond and contiguous and self.has_separate_rows(shape.vectors)
+    def fetches_pay(self, vectors: int) -> bool:
+        """Whether tiles read parts of rows of what the second cache does not hold, and compute enough with each element to wait for it."""
+        s, operand = self.costs.s, self.operand
+        contiguous = operand.single is not None and operand.stride(self.costs.lane) == 1
+        updates = prod(s.extents.values()) * self.costs.iterations // max(1, operand.flats[0].elements)  # with each element
+        return updates >= UPDATES_OF_ELEMENT and self.beyond and contiguous and self.has_separate_rows(vectors)
 
     def turns_pages(self, shape: Shape) -> bool:
         """Whether a tile reads parts of rows, those of each value of some term on another page."""

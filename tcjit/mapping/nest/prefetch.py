@@ -13,12 +13,12 @@ from math import prod
 
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.machine import LINE, Core
-from tcjit.mapping.nest.cost import LINE_UPDATES
 from tcjit.mapping.nest.nest import Leaf, Nest, Prefetch
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.statement import FlatAccess, FlatStatement
 from tcjit.mapping.nest.traffic import Moved
 
+UPDATES = 8  # of accumulators for each line that a step fetches, at least
 NEW_PART = 0.5  # of what a tile reads at a term that the one before it did not read, at least
 STEPS_AHEAD = 8  # at which a panel is fetched: about the latency of the last cache
 NEAR_PART = 4  # such blocks fit into the second cache, with what else it holds
@@ -36,7 +36,7 @@ def prefetches(s: FlatStatement, nest: Nest, found: Sequence[Operand], staged: C
         if number in staged or operand.single is None or flat.runtime:
             continue
         size = DTYPES[operand.value.dtype].bytes
-        if flat.elements * size <= core.l2 or len(lines_of_step(flat, s, leaf, core.lanes, size)) * LINE_UPDATES > updates:
+        if flat.elements * size <= core.l2 or len(lines_of_step(flat, s, leaf, core.lanes, size)) * UPDATES > updates:
             continue
         dim = _loop_of_blocks(s, nest, flat, size, core)
         if dim:
