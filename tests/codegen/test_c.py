@@ -69,11 +69,14 @@ def depths(text: str, pragma: str) -> list[int]:
     return [len(lines[i + 1]) - len(lines[i + 1].lstrip()) for i, line in enumerate(lines) if line.startswith(pragma)]
 
 
-def test_threads_share_tiles_whose_number_depends_on_a_loop_around_them() -> None:
-    """Two parts of the columns, one after the other, the last of fewer tiles: too few for threads, which share the tiles of each."""
+def test_threads_share_parts_of_streamed_rows() -> None:
+    """Four parts of the columns, the last of fewer tiles, each of half a page of every row at least; of shorter rows the tiles of a block."""
     text = source(MATMUL, {"A": (43, 800), "B": (800, 3093)}, Options()).text
-    parts, threads, tiles = (text.index(found) for found in ("c0 <= 1;", "#pragma omp parallel for", "c2 <= tc_min_index("))
-    assert parts < threads < tiles
+    threads, parts, tiles = (text.index(found) for found in ("#pragma omp parallel for", "c0 <= 3;", "c2 <= tc_min_index("))
+    assert threads < parts < tiles
+    text = source(MATMUL, {"A": (8, 9000), "B": (9000, 1500)}, Options()).text
+    blocks, threads = (text.index(found) for found in ("for (int64_t c0", "#pragma omp parallel for"))
+    assert blocks < threads
 
 
 def test_parallel_loops_in_a_row_are_one_teams() -> None:
