@@ -70,7 +70,7 @@ def depths(text: str, pragma: str) -> list[int]:
 
 
 def test_threads_share_parts_of_streamed_rows() -> None:
-    """Four parts of the columns, the last of fewer tiles, each of half a page of every row at least; of shorter rows the tiles of a block."""
+    """Four parts of the columns, the last of fewer tiles, each half a page of a row at least; of shorter rows the tiles of a block."""
     text = source(MATMUL, {"A": (43, 800), "B": (800, 3093)}, Options()).text
     threads, parts, tiles = (text.index(found) for found in ("#pragma omp parallel for", "c0 <= 3;", "c2 <= tc_min_index("))
     assert threads < parts < tiles
