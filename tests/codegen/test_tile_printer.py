@@ -9,16 +9,19 @@ import re
 
 import pytest
 import torch
-from support.mapping import AVX512
+from support.mapping import AVX512, program
 from support.nests import Shapes, tiled
 
 import tcjit
+from tcjit.codegen.c import emit_c
+from tcjit.codegen.dialect import C
 from tcjit.codegen.tile_printer import TilePrinter
 from tcjit.codegen.tile_text import Names
 from tcjit.grammar.ast import Const
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.nest import Prefetch
 from tcjit.mapping.options import Options
+from tcjit.mapping.pipeline import map_program
 
 PLAIN = "float(M,K) A, float(K,N) B"
 MATMUL = f"def f({PLAIN}) -> (C) {{ C(m,n) +=! A(m,k) * B(k,n) }}"
@@ -355,3 +358,19 @@ def test_an_epilogue_of_several_results_keeps_the_sums_apart() -> None:
     p, q = tcjit.define(text).f(a, b)
     torch.testing.assert_close(p, torch.tanh(a @ b).t(), atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(q, torch.exp(a @ b).t(), atol=1e-5, rtol=1e-4)
+
+
+def test_functions_behind_sums_over_lanes_are_evaluated_in_vectors() -> None:
+    """Those of all rows of a tile at once, and of as many more as fill the last vector, which are not stored."""
+    text = """def f(float(M,K) A, float(N,K) B, float(N) b) -> (C) {
+        C(m,n) +=! A(m,k) * B(n,k)
+        C(m,n) = tanh(C(m,n) + b(n)) * b(n)
+    }"""
+    shapes = {"A": (9, 680), "B": (101, 680), "b": (101,)}
+    made = emit_c(map_program(program(text, shapes), Options(), AVX512), C, AVX512, checked=False).text
+    whole = re.search(r"omp simd\n\s*for \(int64_t tc_r = 0; tc_r < (\d+); \+\+tc_r\) \{\n\s*tc_v\[tc_r\] = \S*tanh", made)
+    assert whole is not None and int(whole[1]) % 16 == 0, made
+    a, b, c = (torch.randn(*shape) for shape in shapes.values())
+    kernel = tcjit.define(text, target="cpu").f.compile(a, b, c)
+    expected = torch.tanh(a.double() @ b.double().T + c.double()) * c.double()
+    torch.testing.assert_close(kernel(a, b, c).double(), expected, rtol=1e-4, atol=1e-4)

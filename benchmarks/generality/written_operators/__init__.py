@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from generality.written_operators import (
     applications,
+    attention,
     blocks,
     features,
     imaging,
@@ -11,6 +12,7 @@ from generality.written_operators import (
     models,
     networks,
     numerics,
+    packages,
     physics,
     science,
     sequences,
@@ -24,6 +26,6 @@ __all__ = ["OPERATORS", "WrittenOperator"]
 
 MODULES = (
     learning, science, models, features, losses, simulation, signals, training, physics,
-    networks, sequences, applications, imaging, numerics, blocks,
+    networks, sequences, applications, imaging, numerics, blocks, attention, packages,
 )  # fmt: skip
 OPERATORS = {operator.name: operator for module in MODULES for operator in module.OPERATORS}

@@ -437,7 +437,8 @@ class _Use:
         return lines * beside * LINE / core.element * core.beyond / MOVES * (1 - 1 / readers)
 
     def streams(self, shape: Shape) -> bool:
-        """Whether tiles read rows that lie apart from memory, each for few other tiles, of one matrix: threads share several of these."""
+        """Whether tiles read rows that lie apart from memory, each for few other tiles, of one matrix: threads share several of these. So
+        do those from the last cache that meet in so few sets of the second one that other tiles would read them from afar again."""
         shared = shape.rows if shape.row and shape.row not in self.operand.dims else 1
         extents, operand = self.costs.s.extents, self.operand
         matrices = prod(extents[dim] for dim in self.costs.s.outputs if operand.stride(dim) * self.bytes > self.step)
