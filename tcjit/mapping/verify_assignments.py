@@ -36,6 +36,7 @@ from tcjit.mapping.verify_powers import wrong_powers
 from tcjit.mapping.verify_predicates import wrong_predicates
 from tcjit.mapping.verify_residues import wrong_classes
 from tcjit.mapping.verify_scans import wrong_scan
+from tcjit.mapping.verify_selects import wrong_selects
 from tcjit.mapping.verify_tables import wrong_tables
 from tcjit.mapping.verify_unswitched import wrong_unswitched
 
@@ -82,6 +83,7 @@ class _Replacement(Instances):
             "multiply_predicates": lambda old, new: wrong_predicates(old, new[0]) if len(new) == 1 else "a sum became several",
             "distribute_offsets": lambda old, new: wrong_offsets(before, after, old, new),
             "factor_contractions": lambda old, new: wrong_contraction(before, after, old, new),
+            "split_selects": lambda old, new: wrong_selects(self, old, new),
             "unswitch_reductions": lambda old, new: wrong_unswitched(before, after, old, new),
             "tabulate": lambda old, new: wrong_tables(self, before, after, old, new),
             "hoist_invariants": self.stored,
