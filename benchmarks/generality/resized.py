@@ -31,7 +31,8 @@ def resized(one: WrittenOperator, seed: int) -> WrittenOperator:
     rng = random.Random(f"{seed}/{one.name}")
     tensors = one.tensors()
     parameters = definition(one.text, one.entry).params
-    sizes = {dim: n for parameter, tensor in zip(parameters, tensors) for dim, n in zip(parameter.dims, tensor.shape) if isinstance(dim, str)}
+    pairs = [pair for parameter, tensor in zip(parameters, tensors) for pair in zip(parameter.dims, tensor.shape)]
+    sizes = {dim: n for dim, n in pairs if isinstance(dim, str)}
     drawn = {name: _drawn(rng, n) for name, n in sizes.items()}
     if drawn == sizes:
         raise NotResized("its sizes are as they were")

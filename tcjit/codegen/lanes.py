@@ -31,6 +31,7 @@ from tcjit.mapping.machine import Machine
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
 
+FEWEST_LANES = 4  # of vectors
 LEAST_SPLIT = 32  # iterations of a loop that is worth more text
 
 
@@ -161,14 +162,13 @@ class LaneEmitter(ReadEmitter):
         self.lines += body
 
     def overlapping_lanes(self, loop: For) -> int:
-        """The lanes of vectors that a loop runs in, of which the last overlaps the one before; 0 where its iterations cannot be computed
-        twice, or nothing costly is left behind whole vectors: an ``exp`` by itself takes as long as one for all lanes."""
+        """The lanes of vectors that a loop runs in, fewer in a short one, of which the last overlaps the one before; 0 where its
+        iterations cannot be computed twice, or nothing costly is left behind whole vectors: an ``exp`` by itself takes as long as one for all lanes."""
         scop, statements = self.mapped.scop, [self.mapped.scop.statement(run.statement) for run in runs(loop.body)]
         lanes = min(self.lanes_of(dtype) for s in statements for dtype in (s.value.dtype, scop.tensor(s.tensor).dtype))
+        lanes = _fitting(lanes, loop.trips or 0)
         left = loop.trips is not None and loop.trips > lanes and loop.trips % lanes != 0
-        nodes = (node for s in statements for node in walk(s.value))
-        costly = any(isinstance(node, Call) or (isinstance(node, Binary) and node.op == "/") for node in nodes)
-        return lanes if left and self.runs_again(loop) and costly else 0
+        return lanes if left and self.runs_again(loop) and any(_is_costly(s.value) for s in statements) else 0
 
     def runs_again(self, loop: For) -> bool:
         """Whether iterations may be computed twice: what they write they do not read."""
@@ -323,10 +323,13 @@ class LaneEmitter(ReadEmitter):
                 pays = reduction.accumulators == 1
             else:
                 near = vectors.trips <= SHORT and neighbours(loop, reduction.run, statement, self) is not None
-                pays = near or self.loaded_halves(loop, vectors.step) is not None
+                short = vectors.trips <= SHORT and _is_costly(statement.value)
+                pays = near or short or self.loaded_halves(loop, vectors.step) is not None
             vectors = vectors if pays else None
         count = 1 if vectors is not None or loop.trips is None else reduction.accumulators
-        trips, in_vectors = loop.trips or 0, loop.step == 1 and width < (loop.trips or 0)
+        trips = loop.trips or 0
+        width = _fitting(width, trips) if _is_costly(statement.value) else width
+        in_vectors = loop.step == 1 and width < trips
         stretch = trips // count // width * width if in_vectors else trips // count
         names = [f"tc_sum{number}" for number in range(count)] if count > 1 else ["tc_sum"]
         with self.indented("{"), self.invariants(loop):
@@ -351,9 +354,7 @@ class LaneEmitter(ReadEmitter):
         """A reduction of neighbours in memory, or of values that are computed for a few vectors at once, in vectors."""
         access = neighbours(loop, run, s, self)
         identity = self.printer.identity(found.operator, found.dtype)
-        once = f"(int)({loop.variable} - tc_first) >= (int)(tc_block - tc_first)", identity
-        counted = once if access is None and found.counts_once else None
-        before = [] if access is not None else self.terms(found.dtype, found.step, loop, run, s.value, counted)
+        before = [] if access is not None else self.terms(found.dtype, found.step, loop, run, s.value)
 
         def place(at: str) -> str:
             if before:
@@ -371,11 +372,8 @@ class LaneEmitter(ReadEmitter):
         halves = find_half_lanes(self, loop, self.machine)
         return replace(halves, writes=()) if halves is not None and halves.reads and count % halves.width == 0 else None
 
-    def terms(
-        self, dtype: str, count: int, loop: For, run: Run, value: Expr, counted: tuple[str, str] | None = None
-    ) -> list[str]:
-        """So many values of an expression over a loop, from ``tc_first`` on, in an array; ``counted``: the test of those that count,
-        and what stands for the others."""
+    def terms(self, dtype: str, count: int, loop: For, run: Run, value: Expr) -> list[str]:
+        """So many values of an expression over a loop, from ``tc_first`` on, in an array."""
         checks, first = self.printer.checks, Linear.of("tc_first")
         self.run_now = run
         halves = self.loaded_halves(loop, count)
@@ -383,9 +381,7 @@ class LaneEmitter(ReadEmitter):
             self.lane_loop = loop.variable
             with self.captured() as body, self.ranged(loop):
                 with self.iterated(replace(loop, lower=first, upper=first + (count - 1))):
-                    text = self.printer.value(value)
-                    term = f"{counted[0]} ? {text} : {counted[1]}" if counted is not None else text
-                    self.write(f"tc_terms[{loop.variable} - tc_first] = {term};")
+                    self.write(f"tc_terms[{loop.variable} - tc_first] = {self.printer.value(value)};")
         if halves is not None:
             self.declare_vectors("float32", halves.width, HALF)
         declared = f"{vtype(dtype)} tc_terms[{count}] __attribute__((aligned(64)));"
@@ -411,12 +407,15 @@ class LaneEmitter(ReadEmitter):
         checks = self.printer.checks
         self.profile.vector = bool(clause)
         self.lane_loop = loop.variable if clause else ""
-        with self.captured() as body, self.ranged(loop), self.iterated(loop, braces=len(names) > 1):
+        with self.captured() as body, self.ranged(loop), self.iterated(loop, braces=len(names) > 1 or first is not None):
             for number, name in enumerate(names):
                 at = substitute(run, {loop.variable: Linear.of(loop.variable) + number * stretch}) if number else run
                 value = self.value(s.value, at)
-                identity = self.printer.identity(s.operator, s.value.dtype)
-                term = str(value) if first is None else f"({loop.variable} >= {self.index(first)} ? {value} : {identity})"
+                term = str(value)
+                if first is not None:  # evaluated for all lanes: under a condition the compiler computes on what masked lanes had before
+                    self.write(f"const {vtype(s.value.dtype)} tc_term = {value};")
+                    identity = self.printer.identity(s.operator, s.value.dtype)
+                    term = f"({loop.variable} >= {self.index(first)} ? tc_term : {identity})"
                 self.write(f"{name} = {self.printer.combine(s.operator, s.value.dtype, name, term)};")
         if clause:
             self.line(f"#pragma omp simd reduction({clause} : {', '.join(names)}){self.flags(checks)}")
@@ -437,3 +436,15 @@ class LaneEmitter(ReadEmitter):
         declared = f"#pragma omp declare reduction({name} : {vtype(dtype)} : omp_out = {combined}) initializer(omp_priv = {start})"
         self.declarations[declared] = None
         return name
+
+
+def _fitting(lanes: int, trips: int) -> int:
+    """As many lanes, or a half, a quarter of them, as a short loop has iterations."""
+    while FEWEST_LANES < lanes > trips:
+        lanes //= 2
+    return lanes
+
+
+def _is_costly(value: Expr) -> bool:
+    """Whether what is left behind whole vectors would take long one by one."""
+    return any(isinstance(node, Call) or (isinstance(node, Binary) and node.op == "/") for node in walk(value))

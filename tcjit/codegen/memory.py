@@ -210,7 +210,7 @@ def _lines(size: int) -> int:
 def _accumulated(scop: Scop) -> set[str]:
     """The temporaries that live in accumulators, or in the values of an epilogue, only."""
     tiled = [one.statement for s in scop.statements for one in s.tiled]
-    alone = {s.write.tensor for s in tiled if not s.in_memory} | {s.tensor for s in scop.statements if s.fused}
+    alone = {s.tensor for s in scop.statements if s.tiled or s.fused}
     stored = {flat.tensor for s in tiled for flat in (s.accesses if s.in_memory else s.accesses[1:])}  # the first one is the write
     loops = {access.tensor for s in scop.statements if not (s.tiled or s.fused) for access in accesses(s)}
     return {name for name in alone - stored - loops if scop.tensor(name).role == "temporary"}

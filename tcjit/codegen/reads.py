@@ -151,7 +151,8 @@ class ReadEmitter(Emitter):
         if not (isinstance(expr, Binary) and expr.op == "/" and expr.dtype == "float32" and self.constant(expr.right, run, variable)):
             return
         known = self.printer.quotients
-        if id(expr) in known or is_power_of_two(expr.right) or self.constant(expr.left, run, variable):
+        exact = is_power_of_two(expr.right, self.mapped.scop.values)
+        if id(expr) in known or exact or self.constant(expr.left, run, variable):
             return
         divisor, scaled, inverse, scale = names = tuple(f"tc_d{len(known)}{part}" for part in ("", "_scaled", "_inverse", "_scale"))
         self.write(f"const float {divisor} = {self.value(expr.right, run)};")

@@ -94,6 +94,8 @@ class VectorReduction:
         lines += [f"  const int64_t tc_first = {last};", *("  " + line for line in before)]
         for v in range(self.vectors):
             row, term = f"tc_row{v}", f"tc_load{ending}({place('tc_first')} + {v * self.width})"
+            if before and self.counts_once:  # no condition in the loop of the terms: under one the compiler computes on what lanes had
+                term = f"tc_blend{ending}(tc_splat{ending}({identity}), {term}, tc_from{ending}(tc_block - tc_first - {v * self.width}))"
             lines.append(f"  {row} = {both(row, term)};")
         lines.append("}")
         for v in range(-(-rest // self.width)):

@@ -7,7 +7,7 @@ from math import frexp
 from typing import TypeGuard
 
 from tcjit.grammar.affine import is_gather
-from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, TargetSubscript
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Size, TargetSubscript
 from tcjit.grammar.builtins import ONE_OPERATION
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import NOTHING, ZeroDivisor, integer, names
@@ -30,8 +30,10 @@ def is_number(divisor: Expr, values: Mapping[str, int]) -> bool:
         return False
 
 
-def is_power_of_two(divisor: Expr) -> bool:
-    """Whether a divisor is a power of two, by whose inverse compilers multiply."""
+def is_power_of_two(divisor: Expr, values: Mapping[str, int] = NOTHING) -> bool:
+    """Whether a divisor, sizes in ``values`` being numbers, is a power of two, by whose inverse compilers multiply."""
+    if isinstance(divisor, Cast) and isinstance(divisor.operand, Size) and divisor.operand.name in values:
+        divisor = Const(float(values[divisor.operand.name]), dtype=divisor.dtype)
     return isinstance(divisor, Const) and frexp(divisor.value)[0] in (0.5, -0.5)
 
 

@@ -44,7 +44,8 @@ def affine_statement(name: str, a: Assignment, tensors: Mapping[str, Storage], p
 
 
 def with_epilogue(s: FlatStatement, epilogue: Epilogue, tensors: Mapping[str, Storage], program: Program) -> FlatStatement:
-    """A statement over the dimensions of its assignment with what follows it."""
+    """A statement over the dimensions of its assignment with what follows it. Sums that have no place of their own, and are not complete,
+    stay in that of the last result of their type which follows."""
     ctx, outputs = s.domain.get_ctx(), s.outputs
 
     def flat(access: Access) -> FlatAccess:
@@ -55,7 +56,10 @@ def with_epilogue(s: FlatStatement, epilogue: Epilogue, tensors: Mapping[str, St
         reads = {access: flat(access) for access in e.reads if access.tensor != s.write.tensor}
         return PointwiseStore(flat(e.element), tensors[e.tensor].dtype, e.value, reads)
 
-    return replace(s, epilogue=tuple(map(store, epilogue.assignments)), stored=epilogue.stored)
+    found = replace(s, epilogue=tuple(map(store, epilogue.assignments)), stored=epilogue.stored)
+    read = {access.tensor for access in (*s.reads, *s.start_reads, *(access for e in found.epilogue for access in e.reads))}
+    places = [e.write for e in found.epilogue if e.dtype == tensors[s.write.tensor].dtype and e.write.tensor not in read]
+    return replace(found, write=places[-1]) if places and not found.in_memory else found
 
 
 def address(access: Access, dims: tuple[str, ...], tensors: Mapping[str, Storage], program: Program, ctx: isl.Context) -> Place:

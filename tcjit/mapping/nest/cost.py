@@ -246,7 +246,8 @@ class TileCosts:
 
     def bound(self, shape: Shape, cycles: float, moved: float = 0.0) -> float:
         """Cycles of a tile's plan, no less than what its loops have ``moved`` takes, and than memory does: longer where the rows of a tile,
-        each read once, come from it in turns and are short, or stretches of rows, the more of them the shorter they are."""
+        each read once, come from it in turns and are short, or stretches of rows, the more of them the shorter they are. Where lanes lie in
+        terms, the first tile of several that read the same rows waits for memory while it computes, the others compute alone."""
         once = self.over_terms and shape.rows > 1 and all(use.results == 1 for use in self.uses)
         width, extent = shape.vectors * self.core.lanes, self.s.extents[self.lane]
         far = [use for use in self.uses if use.beyond and use.moves and use.step > width * use.bytes]
@@ -254,7 +255,14 @@ class TileCosts:
         late = -(-extent // width) * LATE_LINES * LINE / (extent * min(apart)) if apart else 0.0
         long = self.results >= MANY_ROWS and all(extent * use.bytes >= LONG_ROWS * self.core.page for use in self.uses)
         turns = (BESIDE if long and shape.rows >= STREAMS else IN_TURNS) if once else 0.0
-        return max(cycles, moved, self.memory * (1 + turns + late))
+        memory = self.memory * (1 + turns + late)
+        alone = cycles * (1 - 1 / self.passes(shape)) if self.over_terms else 0.0
+        return max(alone + max(cycles - alone, memory), moved)
+
+    def passes(self, shape: Shape) -> int:
+        """The tiles that read the same elements of the operand that memory's time is for."""
+        use = max(self.uses, key=lambda use: use.bytes * use.elements)
+        return prod(-(-self.s.extents[dim] // shape.points([dim])) for dim in self.s.outputs if dim not in use.operand.dims)
 
     def prefetched(self, shape: Shape, staged: Collection[int], loops: Sequence[str]) -> tuple[Prefetch, ...]:
         """Operands, by their number, whose rows come from beyond the second cache a few lines of each at a time, which the processor does

@@ -16,11 +16,10 @@ from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.walk import children, same_node, walk, with_accesses, with_indices
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.nest.strip_mine import Strip
-from tcjit.mapping.operations import operations
 from tcjit.mapping.storage import Storage
 
 UNROUNDED = ("float32", "float64", "int32", "int64")  # types of values that a store does not change: narrower ones are computed wider
-AGAIN = 4  # additions' worth of a value that is computed once more for each use, rather than kept
+LONGEST = 256  # nodes of a value in whose place it stands once for each use; the functions in it are evaluated once
 
 
 @dataclass(frozen=True)
@@ -136,13 +135,13 @@ def _forwarded(
     stores = []
     for number, e in enumerate(chain):
         uses = Counter(part.tensor for part in walk(e.value) if isinstance(part, Access))
-        if any(uses[tensor] > 1 and operations(value) > AGAIN for tensor, value in values.items()):
+        if any(uses[tensor] > 1 and uses[tensor] * _nodes(value) > LONGEST for tensor, value in values.items()):
             return None
         e = replace(e, value=with_accesses(e.value, lambda access: values.get(access.tensor, access)))
         again = any(later.tensor == e.tensor for later in chain[number + 1 :])
         exact = tensors[e.tensor].dtype == e.value.dtype in UNROUNDED  # a store rounds to the type of its tensor
         readers = sum(part.tensor == e.tensor for later in chain[number + 1 :] for part in walk(later.value) if isinstance(part, Access))
-        alone = tensors[e.tensor].role == "temporary" and e.tensor not in outside and (readers <= 1 or operations(e.value) <= AGAIN)
+        alone = tensors[e.tensor].role == "temporary" and e.tensor not in outside and (readers <= 1 or readers * _nodes(e.value) <= LONGEST)
         if (again or e.tensor == a.tensor) and not exact:
             return None
         if not (again or alone and exact and number + 1 < len(chain)):
@@ -152,6 +151,10 @@ def _forwarded(
         else:
             values.pop(e.tensor, None)
     return stores
+
+
+def _nodes(value: Expr) -> int:
+    return sum(1 for _ in walk(value))
 
 
 def _is_pointwise(value: Expr) -> bool:

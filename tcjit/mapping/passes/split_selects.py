@@ -68,9 +68,13 @@ def _somewhere(test: Expr, truth: bool, ends: Ends, values: Mapping[str, int]) -
     if test.op not in LEAST_WHERE_TRUE or test.left.dtype != "int64":
         return None
     form = linear(Binary("-", test.left, test.right, dtype="int64"), values)
-    if form is None or any(not isinstance(form[0].get(name, 0), int) for name in ends):
+    if form is None:
         return None
-    least = LEAST_WHERE_TRUE[test.op] is truth
-    at = {name: Const(pair[0 if (int(form[0].get(name, 0)) >= 0) is least else 1], dtype="int64") for name, pair in ends.items()}
+    least, at = LEAST_WHERE_TRUE[test.op] is truth, dict[str, Expr]()
+    for name, (lower, upper) in ends.items():
+        step = form[0].get(name, 0)
+        if not isinstance(step, int):
+            return None
+        at[name] = Const(lower if (step >= 0) is least else upper, dtype="int64")
     found = with_indices(test, at)
     return found if truth else Unary("!", found, dtype="bool")

@@ -348,8 +348,9 @@ class ReductionTiling:
         lane = plan.nest.leaf.lane
         scattered = frozenset([lane] if lane in s.outputs and s.write.stride(lane) != 1 else [])
         own = tuple(range(len(a.subscripts)))
-        apart = [own] if any(e.write.form != s.write.form for e in s.epilogue) else []
-        for order in (*apart, *result_orders(a, found.parts[0][0].flat(), scattered)) if copy < least else ():
+        flat = found.parts[0][0].flat()
+        apart = [own] if any(e.write.form != flat.write.form for e in s.epilogue) else []
+        for order in (*apart, *result_orders(a, flat, scattered)) if copy < least else ():
             with temporaries.trial():
                 turned = a if order == own else _in_order(a, order, temporaries)
                 statements = self.rewritten(turned, Epilogue(), temporaries.tensors).statements
