@@ -162,8 +162,8 @@ class LaneEmitter(ReadEmitter):
         self.lines += body
 
     def overlapping_lanes(self, loop: For) -> int:
-        """The lanes of vectors that a loop runs in, fewer in a short one, of which the last overlaps the one before; 0 where its
-        iterations cannot be computed twice, or nothing costly is left behind whole vectors: an ``exp`` by itself takes as long as one for all lanes."""
+        """The lanes of vectors that a loop runs in, fewer in a short one, of which the last overlaps the one before; 0 where iterations
+        cannot be computed twice, or nothing costly is left behind whole vectors: an ``exp`` alone takes as long as one for all lanes."""
         scop, statements = self.mapped.scop, [self.mapped.scop.statement(run.statement) for run in runs(loop.body)]
         lanes = min(self.lanes_of(dtype) for s in statements for dtype in (s.value.dtype, scop.tensor(s.tensor).dtype))
         lanes = _fitting(lanes, loop.trips or 0)

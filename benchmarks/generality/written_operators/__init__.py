@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from generality.written_operators import (
     applications,
+    architectures,
+    arrays,
     attention,
     blocks,
     features,
@@ -27,5 +29,6 @@ __all__ = ["OPERATORS", "WrittenOperator"]
 MODULES = (
     learning, science, models, features, losses, simulation, signals, training, physics,
     networks, sequences, applications, imaging, numerics, blocks, attention, packages,
+    architectures, arrays,
 )  # fmt: skip
 OPERATORS = {operator.name: operator for module in MODULES for operator in module.OPERATORS}

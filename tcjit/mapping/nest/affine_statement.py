@@ -45,7 +45,7 @@ def affine_statement(name: str, a: Assignment, tensors: Mapping[str, Storage], p
 
 def with_epilogue(s: FlatStatement, epilogue: Epilogue, tensors: Mapping[str, Storage], program: Program) -> FlatStatement:
     """A statement over the dimensions of its assignment with what follows it. Sums that have no place of their own, and are not complete,
-    stay in that of the last result of their type which follows."""
+    stay in that of the last result which follows and has their type and order."""
     ctx, outputs = s.domain.get_ctx(), s.outputs
 
     def flat(access: Access) -> FlatAccess:
@@ -58,8 +58,9 @@ def with_epilogue(s: FlatStatement, epilogue: Epilogue, tensors: Mapping[str, St
 
     found = replace(s, epilogue=tuple(map(store, epilogue.assignments)), stored=epilogue.stored)
     read = {access.tensor for access in (*s.reads, *s.start_reads, *(access for e in found.epilogue for access in e.reads))}
-    places = [e.write for e in found.epilogue if e.dtype == tensors[s.write.tensor].dtype and e.write.tensor not in read]
-    return replace(found, write=places[-1]) if places and not found.in_memory else found
+    alike = [e.write for e in found.epilogue if e.dtype == tensors[s.write.tensor].dtype and e.write.form == s.write.form]
+    places = [write for write in alike if write.tensor not in read]
+    return replace(found, write=places[-1], sums=s.write.tensor) if places and not found.in_memory else found
 
 
 def address(access: Access, dims: tuple[str, ...], tensors: Mapping[str, Storage], program: Program, ctx: isl.Context) -> Place:

@@ -136,10 +136,11 @@ class NestStatement(Generic[AnyPlace]):
 @dataclass(frozen=True)
 class FlatStatement(NestStatement[FlatAccess]):
     """A statement over memory. The ``epilogue`` follows once a result is complete, which itself is ``stored`` or only lives in its
-    accumulator. Ranges and extents are those of all values of dynamic sizes together."""
+    accumulator, where ``sums`` is the tensor's name, unless it is that of what is written. Ranges and extents are those of all values of dynamic sizes together."""
 
     epilogue: tuple[PointwiseStore, ...] = ()
     stored: bool = True
+    sums: str = ""
     fewest: Mapping[str, int] = field(default_factory=dict)  # of what stands for many sizes: the least extents of dynamic results
     merged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # dimensions that one stands for, outermost first
 
