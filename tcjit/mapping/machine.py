@@ -28,7 +28,7 @@ class Costs:
     fma_rate: float = _constant(1.0, "per cycle", "vector multiply-adds that a core starts", "twelve independent chains of multiply-adds")
     vector_load: float = _constant(1.0, "cycles", "a vector read by a core from its first cache", "sums over half that cache")
     l2_load: float = _constant(25.6, "bytes per cycle", "read by a core from its second cache", "sums over half that cache")
-    l3_load: float = _constant(6.0, "bytes per cycle", "read by a core from the last cache", "sums over four times its second cache")
+    l3_load: float = _constant(12.0, "bytes per cycle", "read by a core from the last cache", "sums over four times its second cache")
     gather: float = _constant(16.0, "cycles", "a vector read at indices from memory, in the first cache", "sums over indices in a vector")
     scatter: float = _constant(3.0, "cycles", "an element of a vector written to a place of its own", "vectors stored element by element")
     copy: float = _constant(0.3, "cycles", "an element copied from a row to a panel", "a matrix of a quarter of the second cache")

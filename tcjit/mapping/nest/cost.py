@@ -48,6 +48,7 @@ STREAMS = 4  # rows read along lanes at once that prefetchers follow
 MORE_STREAMS = 0.08  # of a tile's time for each row more
 IN_TURNS = 0.4  # more of memory's time where it is read along several rows in turns, not along one after the other,
 BESIDE = -0.15  # unless these are so many pages long, and there are many: while one waits for its next page, the others go on
+FIRST_TILE = 1.0  # more of it where the first of several tiles along terms brings in rows, among loads of what the first cache has
 LONG_ROWS, MANY_ROWS = 8, 64
 LATE_LINES = 2.0  # more that a stretch of a row takes as long as: prefetchers find it late
 PARTIAL_ROWS = 0.5  # of a tile's time for one with fewer rows: its points are tested
@@ -254,9 +255,10 @@ class TileCosts:
         apart = [use.bytes for use in far if not use.streams(shape)]  # whose rows blocks of terms read from end to end
         late = -(-extent // width) * LATE_LINES * LINE / (extent * min(apart)) if apart else 0.0
         long = self.results >= MANY_ROWS and all(extent * use.bytes >= LONG_ROWS * self.core.page for use in self.uses)
-        turns = (BESIDE if long and shape.rows >= STREAMS else IN_TURNS) if once else 0.0
+        passes = self.passes(shape) if self.over_terms else 1
+        turns = FIRST_TILE if passes > 1 else (BESIDE if long and shape.rows >= STREAMS else IN_TURNS) if once else 0.0
         memory = self.memory * (1 + turns + late)
-        alone = cycles * (1 - 1 / self.passes(shape)) if self.over_terms else 0.0
+        alone = cycles * (1 - 1 / passes)
         return max(alone + max(cycles - alone, memory), moved)
 
     def passes(self, shape: Shape) -> int:
@@ -291,6 +293,16 @@ class TileCosts:
             return False
         rows = self.results // self.s.extents[self.lane]
         return rows * min(core.page, abs(write.stride(shape.row)) * core.element) > core.tlb * core.page
+
+    def panels_are_near(self, shape: Shape, estimate: Estimate) -> bool:
+        """Whether the first cache holds what all tiles of a row of results read. These are written one after another then: threads that
+        each have some of its lanes would take the lines from one another in which these end and begin."""
+        write = self.s.write
+        if self.over_terms or write.stride(self.lane) != 1 or not shape.row:
+            return False
+        row = prod(self.s.extents[dim] for dim in self.s.outputs if 0 < write.stride(dim) < write.stride(shape.row))
+        tiles = -(-row // (shape.vectors * self.core.lanes))
+        return tiles > 1 and estimate.lane_panel * tiles + estimate.row_panel <= self.core.l1
 
     def partial(self, shape: Shape) -> float:
         """What tiles at the ends of rows and lanes add to the mean tile's time, of which they are a share."""

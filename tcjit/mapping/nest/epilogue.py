@@ -16,9 +16,11 @@ from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.walk import children, same_node, walk, with_accesses, with_indices
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.nest.strip_mine import Strip
+from tcjit.mapping.operations import operations
 from tcjit.mapping.storage import Storage
 
 UNROUNDED = ("float32", "float64", "int32", "int64")  # types of values that a store does not change: narrower ones are computed wider
+AGAIN = 4  # additions' worth of a value that is stored and computed once more for each use
 LONGEST = 256  # nodes of a value in whose place it stands once for each use; the functions in it are evaluated once
 
 
@@ -132,11 +134,14 @@ def _forwarded(
 ) -> list[Assignment] | None:
     """The stores of a chain that are needed, with the values of the others in the place of reads; None where that computes too much."""
     values: dict[str, Expr] = {}  # of elements that no store has, or that differ from what accumulators hold
-    stores = []
+    stores: list[Assignment] = []
     for number, e in enumerate(chain):
         uses = Counter(part.tensor for part in walk(e.value) if isinstance(part, Access))
-        if any(uses[tensor] > 1 and uses[tensor] * _nodes(value) > LONGEST for tensor, value in values.items()):
-            return None
+        stored = {store.tensor for store in stores}
+        for tensor, value in values.items():
+            long = operations(value) > AGAIN if tensor in stored else uses[tensor] * _nodes(value) > LONGEST
+            if uses[tensor] > 1 and long:
+                return None
         e = replace(e, value=with_accesses(e.value, lambda access: values.get(access.tensor, access)))
         again = any(later.tensor == e.tensor for later in chain[number + 1 :])
         exact = tensors[e.tensor].dtype == e.value.dtype in UNROUNDED  # a store rounds to the type of its tensor

@@ -368,6 +368,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     columns = [*(dim for dim in outputs if dim in lane_dims - row_dims), *([shape.lane] if shape.lane in s.outputs else [])]
     rows = [*(dim for dim in outputs if dim in row_dims - lane_dims), *(dim for dim, _ in reversed(shape.leaf_rows))]
     batch = [Loop(dim, 1) for dim in outputs if dim not in (*columns, *rows)]
+    rows_first = costs.writes_apart(shape, cost.row_panel) or costs.panels_are_near(shape, cost)
     if costs.over_terms:  # the rows stay in the nearest cache while what is multiplied by them comes by
         shared = set.intersection(*(set(operand.dims) for operand in found))
         streamed = [use.operand for use in costs.uses if use.beyond and (turned or use.results == 1)]
@@ -377,7 +378,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
         if streamed:  # what comes from memory for every result, or is ``turned`` outside, is read as it lies there
             dims = sorted(s.outputs, key=lambda dim: -sum(step_of(operand, dim) for operand in streamed))
             batch, outside, inside, panel = [], dims, [], 0
-    elif ((cost.staged or cost.lane_panel >= cost.row_panel) and not costs.writes_apart(shape, cost.row_panel)) != turned:
+    elif ((cost.staged or cost.lane_panel >= cost.row_panel) and not rows_first) != turned:
         outside, inside, panel = columns, rows, cost.row_panel
     else:
         outside, inside, panel = rows, columns, cost.lane_panel

@@ -136,7 +136,8 @@ class NestStatement(Generic[AnyPlace]):
 @dataclass(frozen=True)
 class FlatStatement(NestStatement[FlatAccess]):
     """A statement over memory. The ``epilogue`` follows once a result is complete, which itself is ``stored`` or only lives in its
-    accumulator, where ``sums`` is the tensor's name, unless it is that of what is written. Ranges and extents are those of all values of dynamic sizes together."""
+    accumulator; ``sums``: the tensor that the results are of, where another is written. Ranges and extents are those of all values of
+    dynamic sizes together."""
 
     epilogue: tuple[PointwiseStore, ...] = ()
     stored: bool = True

@@ -107,7 +107,8 @@ class TiledStatement:
         numbers = dict.fromkeys(one.operand for one in self.nest.prefetch)
         fetched = "".join(f", {self.operands[number].flats[0].tensor} prefetched" for number in numbers)
         tile = f"{leaf.vectors} x {self.width} {leaf.lane}{f' x {rows}' if rows else ''}{window}"
-        return f"{self.statement.sums or self.statement.write.tensor}: loops {' '.join(loop.dim for loop in self.nest.loops)}, register tile {tile}{fetched}"
+        loops = " ".join(loop.dim for loop in self.nest.loops)
+        return f"{self.statement.sums or self.statement.write.tensor}: loops {loops}, register tile {tile}{fetched}"
 
 
 def _box_points(where: isl.Set) -> int:

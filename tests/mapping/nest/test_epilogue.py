@@ -43,9 +43,9 @@ def fused(rest: str, results: str = "Y") -> tuple[list[str], bool]:
         ("T(m,n) = C(m,n) + b(n)  Y(m,n) = T(m,n) * Z(m,n)", "Y", ["Y(m, n) = (C(m, n) + b(n)) * Z(m, n)"], False),
         ("T(m,n) = C(m,n) + b(n)  Y(n,m) = T(m,n) * C(m,n)", "Y", ["Y(n, m) = (C(m, n) + b(n)) * C(m, n)"], False),
         ("T(m,n) = C(m,n) + b(n)  Y(m,n) = T(m,n) * Z(m,n)", "Y,T", ["T(m, n) = C(m, n) + b(n)", "Y(m, n) = T(m, n) * Z(m, n)"], False),
-        # a value that is used twice is computed twice where that is cheap, else it is stored
+        # a value that is used twice stands there twice; the functions in it are evaluated once
         ("T(m,n) = C(m,n) + 1.0  Y(m,n) = T(m,n) * T(m,n)", "Y", ["Y(m, n) = (C(m, n) + 1.0) * (C(m, n) + 1.0)"], False),
-        ("T(m,n) = exp(C(m,n))  Y(m,n) = T(m,n) * T(m,n)", "Y", ["T(m, n) = exp(C(m, n))", "Y(m, n) = T(m, n) * T(m, n)"], False),
+        ("T(m,n) = exp(C(m,n))  Y(m,n) = T(m,n) * T(m,n)", "Y", ["Y(m, n) = exp(C(m, n)) * exp(C(m, n))"], False),
         # in place: what is overwritten is not stored
         ("C(m,n) = C(m,n) + b(n)", "C", ["C(m, n) = C(m, n) + b(n)"], False),
         ("C(m,n) = C(m,n) + b(n)  C(m,n) = relu(C(m,n))", "C", ["C(m, n) = relu(C(m, n) + b(n))"], False),
