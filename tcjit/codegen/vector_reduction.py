@@ -95,7 +95,7 @@ class VectorReduction:
         for v in range(self.vectors):
             row, term = f"tc_row{v}", f"tc_load{ending}({place('tc_first')} + {v * self.width})"
             if before and self.counts_once:  # no condition in the loop of the terms: under one the compiler computes on what lanes had
-                term = f"tc_blend{ending}(tc_splat{ending}({identity}), {term}, tc_from{ending}(tc_block - tc_first - {v * self.width}))"
+                term = f"tc_blend{ending}(tc_splat{ending}({identity}), {term}, tc_from{ending}({v * self.width} + tc_first - tc_block))"
             lines.append(f"  {row} = {both(row, term)};")
         lines.append("}")
         for v in range(-(-rest // self.width)):

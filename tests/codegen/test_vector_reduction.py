@@ -105,6 +105,18 @@ def test_rows_of_values(statement: str, vectors: bool) -> None:
     assert torch.equal(kernel(x, mask, places)[0], expected.amax(1))
 
 
+@pytest.mark.parametrize("length", [16, 17, 18, 31, 33, 40, 63, 65, 100])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sums_of_short_rows_of_functions(length: int, dtype: torch.dtype) -> None:
+    """Terms of the last vectors that those before them have, too, count once."""
+    name = "float" if dtype == torch.float32 else "double"
+    text = f"def f({name}(M,N) X) -> (R, Y) {{ {ROW}\n R(i) +=! max(E(i,j), 1.0)\n Y(i,j) = exp(E(i,j) - R(i)) }}"
+    x = torch.randint(-3, 9, (5, length)).to(dtype)
+    kernel = tcjit.define(text).f.compile(x)
+    assert "tc_terms[" in kernel.source
+    assert torch.equal(kernel(x)[0], x.clamp(min=1.0).sum(1))
+
+
 def test_places_out_of_range_are_named() -> None:
     text = "def f(float(M,N) X, int64(N) p) -> (R, Y) { R(i) max=! X(i,p(j)) where j in 0:40\n Y(i,j) = exp(X(i,j) - R(i)) }"
     x, places = torch.randn(5, 40), torch.randint(0, 40, (40,))
