@@ -45,3 +45,26 @@ def test_what_is_computed_twice_is_computed_alike() -> None:
         kernel = f.compile(x[:, :-1], options=tcjit.Options(vector_width=16))
         assert ("tc_first" in kernel.source) == twice, kernel.source
         torch.testing.assert_close(kernel(x[:, :-1]), x[:, :-1].exp() if "exp" in statements else x[:, :-1] + 1)
+
+
+@pytest.mark.parametrize(("length", "lanes"), [(9, 8), (15, 8), (16, 0), (23, 16)])
+def test_a_short_loop_has_short_vectors(length: int, lanes: int) -> None:
+    x, m = torch.randn(40, length), torch.rand(40) + 0.5
+    kernel = tcjit.define("def f(float(M,N) X, float(M) S) -> (O) { O(m,n) = exp(X(m,n)) / S(m) }").f.compile(x, m)
+    assert ("tc_vector +=" in kernel.source) == bool(lanes)
+    assert not lanes or f"tc_vector += {lanes})" in kernel.source
+    torch.testing.assert_close(kernel(x, m), x.exp() / m[:, None])
+
+
+def test_subscripts_of_a_gather_that_stay_are_evaluated_before_a_loop() -> None:
+    """They are checked there, once."""
+    text = "def f(float(A,B) X, int32(N) P, int32(B) Q) -> (Y) { Y(n,b) = exp(X((n + P(n)) % 7, Q(b))) }"
+    x, q = torch.randn(7, 40), torch.randint(0, 40, (40,), dtype=torch.int32)
+    p = torch.randint(0, 7, (12,), dtype=torch.int32)
+    function = tcjit.define(text).f
+    source = function.compile(x, p, q).source
+    assert "const int64_t tc_index0_0 = " in source and source.count("tc_mod(") == source[: source.index("exp_f32(X")].count("tc_mod(")
+    rows = (torch.arange(12) + p) % 7
+    torch.testing.assert_close(function(x, p, q), x[rows][:, q.long()].exp())
+    with pytest.raises(tcjit.TCError, match="into X is outside"):
+        tcjit.define(text.replace("% 7", "% 9")).f(x, torch.full((12,), 8, dtype=torch.int32), q)

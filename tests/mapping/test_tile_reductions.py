@@ -282,3 +282,20 @@ def test_conditions_on_indices_go_before_those_on_data() -> None:
         if (h - i) % 2 == 0 and 0 <= h - i < 58:
             expected[:, h] += torch.where(x[:, h] == y[:, (h - i) // 2], g[:, (h - i) // 2], 0)
     torch.testing.assert_close(kernel(x, y, g), expected)
+
+
+@pytest.mark.parametrize(("result", "place"), [("T(n,f,y,x)", "T"), ("T(n,y,x,f)", "C")])
+def test_sums_wait_in_the_place_of_what_follows_them(result: str, place: str) -> None:
+    """Where that has their order: blocks of channels stand outside, and no panel of all of them has to stay in the cache."""
+    text = f"""def f(float(N,D,H,W) X, float(F,D,5,5) K, float(F) B) -> (T) {{
+        C(n,f,y,x) +=! X(n,c,y+i,x+j) * K(f,c,i,j)
+        {result} = relu(C(n,f,y,x) + B(f))
+    }}"""
+    (definition,) = read(text)
+    program = specialise(definition, {"X": (1, 232, 16, 16), "K": (64, 232, 5, 5), "B": (64,)}, {})
+    (one,) = (one for s in map_program(program, Options(), AVX512).scop.statements for one in s.tiled)
+    assert (one.statement.write.tensor, one.has_results_in_blocks) == (place, place == "T") and one.show().startswith("C: ")
+    x, k, b = torch.randn(1, 232, 16, 16), torch.randn(64, 232, 5, 5), torch.randn(64)
+    expected = torch.nn.functional.conv2d(x.double(), k.double(), b.double()).relu()
+    found = tcjit.define(text).f(x, k, b).double()
+    torch.testing.assert_close(found if place == "T" else found.permute(0, 3, 1, 2), expected, rtol=1e-4, atol=1e-3)

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 
 from tcjit.grammar.ast import Call
 from tcjit.mapping.machine import LINE, Core
-from tcjit.mapping.nest.cost import CROWDED_USES, EDGE, UNHIDDEN_LINES, UNHIDDEN_LOADS, Estimate, Shape, TileCosts
+from tcjit.mapping.nest.cost import EDGE, UNHIDDEN_LINES, UNHIDDEN_LOADS, Estimate, TileCosts
 from tcjit.mapping.nest.nest import Leaf
+from tcjit.mapping.nest.operand_use import CROWDED_USES, Shape
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.statement import FlatAccess, FlatStatement
 from tcjit.mapping.nest.vector_forms import ADJACENT, DOT_PRODUCTS, is_dot_product

@@ -14,10 +14,11 @@ from tcjit.errors import MappingError
 from tcjit.grammar.ast import Expr
 from tcjit.grammar.walk import with_accesses
 from tcjit.mapping.machine import Core
-from tcjit.mapping.nest.cost import Estimate, Shape, TileCosts, step_of
+from tcjit.mapping.nest.cost import Estimate, TileCosts
 from tcjit.mapping.nest.matrix_unit import DEPTH, estimate_matrix, matrix_shapes
 from tcjit.mapping.nest.merge_dims import fix_dim
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
+from tcjit.mapping.nest.operand_use import Shape, step_of
 from tcjit.mapping.nest.operands import Operand, operands
 from tcjit.mapping.nest.prefetch import panel_prefetches, prefetches
 from tcjit.mapping.nest.statement import DIM, FlatStatement

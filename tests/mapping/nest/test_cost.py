@@ -1,6 +1,6 @@
 """What a cost is an estimate of, and what it is computed from: operands, and bodies that have a form over vectors or lanes.
 
-Modules: mapping.nest.cost mapping.nest.operands mapping.nest.vector_forms
+Modules: mapping.nest.cost mapping.nest.operand_use mapping.nest.operands mapping.nest.vector_forms
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from support.nests import CORE, MATMUL, TURNED, assignments, flat, statement
 from tcjit.grammar.printer import show
 from tcjit.mapping.machine import Core, Costs, Machine, core_of
 from tcjit.mapping.nest import plan_nest as plan_nest_module
-from tcjit.mapping.nest.cost import Estimate, Shape, TileCosts, instructions
+from tcjit.mapping.nest.cost import Estimate, TileCosts, instructions
 from tcjit.mapping.nest.merge_dims import shift_dims
+from tcjit.mapping.nest.operand_use import Shape
 from tcjit.mapping.nest.operands import operands
 from tcjit.mapping.nest.plan_nest import plan_nest
 from tcjit.mapping.nest.statement import FlatStatement

@@ -405,6 +405,12 @@ def test_loops_over_what_the_second_cache_holds_of_an_image() -> None:
     assert order(text, shapes, 1 << 28)[0] != "n"
 
 
+def test_rows_of_results_come_one_after_the_other_where_all_panels_are_near() -> None:
+    """Threads that have parts of rows would take lines from one another."""
+    s = flat(MATMUL, {"A": (1000, 26), "B": (26, 122)})
+    assert [plan_nest(s, replace(CORE, l1=l1)).nest.loops[0].dim for l1 in (CORE.l1, CORE.l1 // 4)] == ["m", "n"]
+
+
 def test_loops_whose_iterations_read_the_same_are_inside() -> None:
     """A filter's gradient: shifts of an image by a row or an element read it once more, other channels read others."""
     text = "def f(float(F,H,W) D, float(C,H+2,W+2) X) -> (K) { K(f,i,j,c) +=! D(f,h,w) * X(c,h+i,w+j) where i in 0:3, j in 0:3 }"
