@@ -34,6 +34,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1.0, help="of all rounds of an operator together")
     options = parser.parse_args()
     os.environ.setdefault("TCJIT_CACHE_DIR", tempfile.mkdtemp())
+    threads = len(os.sched_getaffinity(0))
     os.environ |= {"OMP_PROC_BIND": "true", "OMP_PLACES": "cores"}  # as for all peers: two threads on one core wait for whole quanta
     import torch
 
@@ -45,7 +46,7 @@ def main() -> int:
     from generality.written_operators.operator import WrittenOperator
 
     warnings.simplefilter("ignore")
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.set_num_threads(threads)
     chosen = [OPERATORS[name] for name in options.only.split(",")] if options.only else list(OPERATORS.values())
     ratios, wrong = {}, []
 

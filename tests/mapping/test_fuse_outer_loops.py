@@ -53,6 +53,17 @@ def test_names_are_those_of_each_assignment() -> None:
     assert loops(ATTENTION, shapes_of_attention(16, 224)) == [b, b, b, c, b]
 
 
+def test_results_of_which_each_iteration_has_an_element_of_a_line() -> None:
+    """No cache keeps their lines until the next one: the iterations go over what lies further apart, or there are none."""
+    text = "def f(half(B,D,A) X, half(C,D) U) -> (O) { O(ORDER) +=! X(b,d,a) * U(c,d) }"
+    shapes = {"X": (128, 128, 872), "U": (93, 128)}
+    shared = {}
+    for order in ("c,a,b", "b,c,a"):
+        mapped = map_program(program(text.replace("ORDER", order), shapes), Options(), AVX512)
+        shared[order] = {s.outer.dims for s in mapped.scop.statements if s.outer}
+    assert shared == {"c,a,b": set(), "b,c,a": {("b",)}}
+
+
 def test_a_padded_copy_is_made_for_one_image_of_a_batch() -> None:
     text = """def f(float(N,C,H,W) X, float(F,C,3,3) G) -> (O) {
         O(n,f,h,w) +=! (h + i >= 1 && h + i <= H && w + j >= 1 && w + j <= W ? X(n,c,h+i-1,w+j-1) : 0.0) * G(f,c,i,j)

@@ -369,7 +369,11 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     columns = [*(dim for dim in outputs if dim in lane_dims - row_dims), *([shape.lane] if shape.lane in s.outputs else [])]
     rows = [*(dim for dim in outputs if dim in row_dims - lane_dims), *(dim for dim, _ in reversed(shape.leaf_rows))]
     batch = [Loop(dim, 1) for dim in outputs if dim not in (*columns, *rows)]
-    rows_first = costs.writes_apart(shape, cost.row_panel) or costs.panels_are_near(shape, cost)
+    near = costs.panels_are_near(shape, cost)
+    if near:  # of all that lie side by side in a row of results
+        across = [loop.dim for loop in batch if 0 < s.write.stride(loop.dim) < s.write.stride(shape.row or "")]
+        batch, columns = [loop for loop in batch if loop.dim not in across], [*across, *columns]
+    rows_first = near or costs.writes_apart(shape, cost.row_panel)
     if costs.over_terms:  # the rows stay in the nearest cache while what is multiplied by them comes by
         shared = set.intersection(*(set(operand.dims) for operand in found))
         streamed = [use.operand for use in costs.uses if use.beyond and (turned or use.results == 1)]

@@ -272,7 +272,11 @@ class _Fusion:
 
     def crosses(self, uses: _Uses, dim: str, written: Collection[str] = ()) -> bool:
         """Whether one iteration of a loop over a dimension takes an element of each line of an operand that is not ``written`` here, as of
-        channels that lie last; those of a contraction may stay in a cache meanwhile."""
+        channels that lie last, or of a result that no cache keeps; those of a contraction may stay in a cache meanwhile."""
+        own = self.tensors[uses.a.tensor]
+        if own.role != "temporary" and _bytes(own) > self.machine.cache_bytes:
+            if any(stride == 1 and dim in names(sub) for sub, stride in zip(uses.a.subscripts, own.strides)):
+                return True
         least = self.machine.cache_bytes if uses.is_contraction else 0
         outside = [access for access in uses.reads if access.tensor not in written]
         places = ((self.tensors[a.tensor], a.subscripts) for a in outside if _bytes(self.tensors[a.tensor]) > least)

@@ -411,6 +411,13 @@ def test_rows_of_results_come_one_after_the_other_where_all_panels_are_near() ->
     assert [plan_nest(s, replace(CORE, l1=l1)).nest.loops[0].dim for l1 in (CORE.l1, CORE.l1 // 4)] == ["m", "n"]
 
 
+def test_matrices_side_by_side_in_rows_of_results_stand_inside() -> None:
+    s = flat("def f(float(B,G,I) X, float(G,I,J) W) -> (Y) { Y(b,g,j) +=! X(b,g,i) * W(g,i,j) }", {"X": (6000, 4, 9), "W": (4, 9, 8)})
+    assert [loop.dim for loop in plan_nest(s, CORE).nest.loops][:2] == ["b", "g"]
+    t = flat("def f(float(G,B,I) X, float(G,I,J) W) -> (Y) { Y(g,b,j) +=! X(g,b,i) * W(g,i,j) }", {"X": (4, 6000, 9), "W": (4, 9, 8)})
+    assert plan_nest(t, CORE).nest.loops[0].dim == "g"
+
+
 def test_loops_whose_iterations_read_the_same_are_inside() -> None:
     """A filter's gradient: shifts of an image by a row or an element read it once more, other channels read others."""
     text = "def f(float(F,H,W) D, float(C,H+2,W+2) X) -> (K) { K(f,i,j,c) +=! D(f,h,w) * X(c,h+i,w+j) where i in 0:3, j in 0:3 }"
