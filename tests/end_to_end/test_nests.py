@@ -17,7 +17,7 @@ from support.memory import beside_a_guard
 from support.run import array, tensor
 
 import tcjit
-from tcjit.mapping.nest import cost, plan_nest
+from tcjit.mapping.nest import operand_use, plan_nest
 from tcjit.mapping.passes import parallelise
 from tcjit.runtime import reference
 from tcjit.runtime.numerics import Array
@@ -254,7 +254,7 @@ def test_sums_in_blocks(name: str) -> None:
 @pytest.mark.parametrize("ending", ["", "C(m,n) = fmax(C(m,n) + b(n), 0.0)", "D(m,n) = C(m,n) * b(n)"])
 def test_blocks_of_streams(monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, int, int], ending: str) -> None:
     """Rows of a matrix that few tiles read, block by block of the terms; what follows a result follows its last block."""
-    monkeypatch.setattr(cost._Use, "streams", lambda use, shape: use.moves)
+    monkeypatch.setattr(operand_use.OperandUse, "streams", lambda use, shape: use.moves)
     m, k, n = sizes
     results = "(C, D)" if "D" in ending else "(C)"
     text = f"def f({PLAIN}, float(N) b) -> {results} {{ C(m,n) +=! A(m,k) * B(k,n) {ending or 'C(m,n) += b(n)'} }}"
