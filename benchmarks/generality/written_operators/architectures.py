@@ -7,29 +7,11 @@ import math
 import torch
 import torch.nn.functional as F
 
+from generality.written_operators.networks import bf16, f16, i8, i32, of, ri, rn, ru
 from generality.written_operators.operator import WrittenOperator, adder
 
 OPERATORS: list[WrittenOperator] = []
 op = adder(OPERATORS)
-f16, bf16, f32, f64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
-i8, i32, i64 = torch.int8, torch.int32, torch.int64
-
-
-def rn(g, *s, dt=f32, k=1.0):
-    return (torch.randn(*s, generator=g, dtype=f64) * k).to(dt)
-
-
-def ru(g, *s, dt=f32, lo=0.0, hi=1.0):
-    return (lo + (hi - lo) * torch.rand(*s, generator=g, dtype=f64)).to(dt)
-
-
-def ri(g, lo, hi, *s, dt=i64):
-    return torch.randint(lo, hi, s, generator=g).to(dt)
-
-
-def of(value, dt=f32):
-    """A scalar argument."""
-    return torch.tensor(value, dtype=dt)
 
 
 # ---------------------------------------------------------------- tiny: one token, one small batch, one layer's weights

@@ -29,7 +29,7 @@ class WrittenOperator:
 
     def error(self, result: Any, expected: Any) -> float:
         """The largest error of all results over their largest finite magnitude; infinite where shapes, types or infinities differ."""
-        pairs = list(zip(_several(result), _several(expected), strict=True))
+        pairs = list(zip(several(result), several(expected), strict=True))
         if any((a.shape, a.dtype) != (b.shape, b.dtype) for a, b in pairs):
             return float("inf")
         return max(_error(a.double(), b.double()) for a, b in pairs)
@@ -40,7 +40,8 @@ def _error(result: torch.Tensor, expected: torch.Tensor) -> float:
     return float(apart.max() / expected[expected.isfinite()].abs().max().clamp(min=1e-30))
 
 
-def _several(result: Any) -> tuple[torch.Tensor, ...]:
+def several(result: Any) -> tuple[torch.Tensor, ...]:
+    """The results of a call, one or many."""
     return result if isinstance(result, tuple) else (result,)
 
 

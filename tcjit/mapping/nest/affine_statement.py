@@ -58,7 +58,8 @@ def with_epilogue(s: FlatStatement, epilogue: Epilogue, tensors: Mapping[str, St
 
     found = replace(s, epilogue=tuple(map(store, epilogue.assignments)), stored=epilogue.stored)
     read = {access.tensor for access in (*s.reads, *s.start_reads, *(access for e in found.epilogue for access in e.reads))}
-    alike = [e.write for e in found.epilogue if e.dtype == tensors[s.write.tensor].dtype and e.write.form == s.write.form]
+    own = s.write.form, s.write.runtime
+    alike = [e.write for e in found.epilogue if e.dtype == tensors[s.write.tensor].dtype and (e.write.form, e.write.runtime) == own]
     places = [write for write in alike if write.tensor not in read]
     return replace(found, write=places[-1], sums=s.write.tensor) if places and not found.in_memory else found
 

@@ -203,13 +203,17 @@ class TileCosts(TileSpace):
         rows = self.results // self.s.extents[self.lane]
         return rows * min(core.page, abs(write.stride(shape.row)) * core.element) > core.tlb * core.page
 
+    def dims_in_rows(self, shape: Shape) -> tuple[str, ...]:
+        """Dimensions of results that lie between one row of a tile and the next; none where lanes do not follow one another."""
+        write = self.s.write
+        if self.over_terms or write.stride(self.lane) != 1 or not shape.row:
+            return ()
+        return tuple(dim for dim in self.s.outputs if 0 < write.stride(dim) < write.stride(shape.row))
+
     def panels_are_near(self, shape: Shape, estimate: Estimate) -> bool:
         """Whether the first cache holds what all tiles of a row of results read. These are written one after another then: threads that
         each have some of its lanes would take the lines from one another in which these end and begin."""
-        write = self.s.write
-        if self.over_terms or write.stride(self.lane) != 1 or not shape.row:
-            return False
-        row = prod(self.s.extents[dim] for dim in self.s.outputs if 0 < write.stride(dim) < write.stride(shape.row))
+        row = prod(self.s.extents[dim] for dim in self.dims_in_rows(shape))
         tiles = -(-row // (shape.vectors * self.core.lanes))
         return tiles > 1 and estimate.lane_panel * tiles + estimate.row_panel <= self.core.l1
 

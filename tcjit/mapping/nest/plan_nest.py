@@ -371,7 +371,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     batch = [Loop(dim, 1) for dim in outputs if dim not in (*columns, *rows)]
     near = costs.panels_are_near(shape, cost)
     if near:  # of all that lie side by side in a row of results
-        across = [loop.dim for loop in batch if 0 < s.write.stride(loop.dim) < s.write.stride(shape.row or "")]
+        across = [loop.dim for loop in batch if loop.dim in costs.dims_in_rows(shape)]
         batch, columns = [loop for loop in batch if loop.dim not in across], [*across, *columns]
     rows_first = near or costs.writes_apart(shape, cost.row_panel)
     if costs.over_terms:  # the rows stay in the nearest cache while what is multiplied by them comes by
