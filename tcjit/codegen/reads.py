@@ -32,7 +32,7 @@ class ReadEmitter(Emitter):
         super().__init__(mapped, dialect, checked)
         # by id of an Access: the name of its value bound before the loop, or those of its check, if it needs one, and gather subscripts
         self.hoisted: dict[int, list[str]] = {}
-        self.rows: dict[tuple[int, int], str] = {}  # by id of an Access and axis: the name of a gather's subscript bound before the loop
+        self.subscripts: dict[tuple[int, int], str] = {}  # by id of an Access and axis: the name of what a gather's is before the loop
         self.stored: dict[str, str] = {}  # by statement: the element of an array that holds its result for the time being
         self.places: Mapping[Access, str] = {}  # of what the epilogue at hand reads
 
@@ -62,7 +62,7 @@ class ReadEmitter(Emitter):
         known = storage.elements and not any(storage.dynamic_extents)
         if known and all(storage.shape[axis] > 1 and storage.strides[axis] != 0 for axis, _ in gathers):  # the address has all of them
             checked = [
-                self.rows.get((id(access), axis)) or str(self.printer.inside(text, str(storage.shape[axis]), site))
+                self.subscripts.get((id(access), axis)) or str(self.printer.inside(text, str(storage.shape[axis]), site))
                 for text, (axis, _) in zip(texts, gathers, strict=True)
             ]
             return self.printer.load(storage.dtype, self.place(access.tensor, access.subscripts, checked))
@@ -80,11 +80,11 @@ class ReadEmitter(Emitter):
     def bindings(self) -> Iterator[None]:
         """What is bound meanwhile, reads, results, calls and divisors, is forgotten behind it."""
         printer = self.printer
-        hoisted, rows, stored, bound, quotients = self.hoisted, self.rows, self.stored, printer.bound, printer.quotients
-        self.hoisted, self.rows, self.stored = dict(hoisted), dict(rows), dict(stored)
+        hoisted, subscripts, stored, bound, quotients = self.hoisted, self.subscripts, self.stored, printer.bound, printer.quotients
+        self.hoisted, self.subscripts, self.stored = dict(hoisted), dict(subscripts), dict(stored)
         printer.bound, printer.quotients = dict(bound), dict(quotients)
         yield
-        self.hoisted, self.rows, self.stored, printer.bound, printer.quotients = hoisted, rows, stored, bound, quotients
+        self.hoisted, self.subscripts, self.stored, printer.bound, printer.quotients = hoisted, subscripts, stored, bound, quotients
 
     @contextmanager
     def invariants(self, loop: For) -> Iterator[None]:
@@ -205,7 +205,7 @@ class ReadEmitter(Emitter):
                 self.hoisted[id(access)] = [f"tc_v{number}"]
             return
         if any(self.moves(sub, run, variable) for _, sub in gathers):
-            self.bind_rows(access, gathers, run, loop)
+            self.bind_subscripts(access, gathers, run, loop)
             return
         names = [f"tc_g{number}_{axis}" for axis, _ in gathers]
         lines = [f"const int64_t {name} = {self.data_subscript(sub)};" for name, (_, sub) in zip(names, gathers, strict=True)]
@@ -230,17 +230,17 @@ class ReadEmitter(Emitter):
             self.write(f"const {vtype(storage.dtype)} tc_v{number} = {value};")
             self.hoisted[id(access)] = [f"tc_v{number}"]
 
-    def bind_rows(self, access: Access, gathers: Gathers, run: Run, loop: For) -> None:
+    def bind_subscripts(self, access: Access, gathers: Gathers, run: Run, loop: For) -> None:
         """Bind the subscripts of a gather that are the same all through a loop that runs, while others move with it."""
         storage = self.mapped.scop.tensor(access.tensor)
         if not (self.checked and loop.trips and storage.elements) or any(storage.dynamic_extents):
             return
         for axis, sub in gathers:
             if not self.moves(sub, run, loop.variable):
-                name = f"tc_index{len(self.rows)}_{axis}"
+                name = f"tc_index{len(self.subscripts)}_{axis}"
                 site = self.printer.site("gather", tensor=access.tensor, where=access.where)
                 self.write(f"const int64_t {name} = {self.printer.inside(self.data_subscript(sub), str(storage.shape[axis]), site)};")
-                self.rows[id(access), axis] = name
+                self.subscripts[id(access), axis] = name
 
     def moves(self, expr: Expr, run: Run, variable: str) -> bool:
         """Whether an expression depends on a loop's variable."""
