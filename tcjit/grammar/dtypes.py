@@ -43,6 +43,7 @@ DTYPES: dict[str, DType] = {
         DType("float64", "float", 64),
     )
 }
+ROUNDED = ("float16", "bfloat16")  # computed in float32, and rounded where they are stored or converted
 ALIASES = {"float": "float32", "double": "float64", "half": "float16"}
 
 

@@ -20,7 +20,7 @@ from tcjit.errors import VerifyError
 from tcjit.grammar.affine import condition, guarded_accesses, isl_name
 from tcjit.grammar.arithmetic import index, total
 from tcjit.grammar.ast import Access, Cast, Const, Expr, Index, Select
-from tcjit.grammar.dtypes import DTYPES, holds
+from tcjit.grammar.dtypes import DTYPES, ROUNDED, holds
 from tcjit.grammar.polynomial import names, number
 from tcjit.grammar.walk import factors, rebuild, with_accesses, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
@@ -201,7 +201,8 @@ class _Replacement(Instances):
                 return value
             a = program.assignments[first]
             changed = {one.tensor for one in program.assignments[first:end]}
-            plain = a.operator == "=" and not a.constraints and program.storages[a.tensor].dtype == a.value.dtype
+            exact = a.value.dtype not in ROUNDED or isinstance(a.value, (Access, Cast, Const))  # else a store rounds
+            plain = a.operator == "=" and not a.constraints and exact and program.storages[a.tensor].dtype == a.value.dtype
             pairs = zip(a.subscripts, value.subscripts, strict=True)
             read = {own.name: other.name for own, other in pairs if isinstance(own, Index) and isinstance(other, Index)}
             whole = set(read) == set(a.dims) and len(read) == len(a.subscripts)

@@ -126,6 +126,13 @@ def test_the_proof_finds_faults_in_blocks() -> None:
             verify_assignments("block_panels", before, faulty)
 
 
+def test_an_epilogue_has_its_own_names_for_the_dimensions() -> None:
+    text = BATCH.replace("(C)", "(Y2)").replace(" }", "  Y2(n,b,m) = 2.0 * C(n,b,m) }")
+    before, after = blocked(text, {"X": (3, 300, 20), "Y": (3, 337, 20)})
+    assert [a.outer and a.outer.dims for a in after.assignments] == [("b", "n_block"), ("n", "m_block")]
+    verify_assignments("block_panels", before, after)
+
+
 def test_it_is_for_large_products(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = {"A": (300, 20), "B": (256, 20)}
     assert blocked(PRODUCT, shapes)[1].assignments[0].outer is not None

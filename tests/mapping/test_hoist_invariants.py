@@ -13,8 +13,8 @@ from support.mapping import AVX512, program
 
 import tcjit
 from tcjit.errors import DivisionError, GatherError, VerifyError
-from tcjit.grammar.ast import Binary
-from tcjit.mapping.assignment import Assignments
+from tcjit.grammar.ast import Access, Binary, Cast
+from tcjit.mapping.assignment import Assignments, Temporaries
 from tcjit.mapping.extract import extract
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.hoist_invariants import hoist_invariants
@@ -168,6 +168,27 @@ def test_remainders_of_integers_are_computed_once() -> None:
 NIBBLES = """def f(bfloat16(N,2*J) X, uint8(O,J) W, uint8(O,G) Z, half(O,G) S) -> (Y) {
     Y(n,o) +=! X(n,i) * S(o,i/64) * (float(((i % 2 == 0) ? W(o,i/2) : W(o,i/2) / 16) % 16) - float(Z(o,i/64))) where i in 0:2*J
 }"""
+
+
+def test_halves_are_not_rounded_on_the_way() -> None:
+    """Remainders are worth a temporary, but that of halves, which are computed in float32, would round."""
+    text = """def f(int32(R) V, uint8(I) G, float16(K) X, float16(N) Z) -> (float(I,N) Y) {
+        Y(i,n) max=! (v - X(k)) * Z(n) where v = V(G(i)) % 3 }"""
+    generator = torch.Generator().manual_seed(1)
+    x, z = ((0.1 * torch.randn(size, generator=generator)).half() for size in (92, 31))
+    v, g = torch.tensor([4, -2, 3, 1], dtype=torch.int32), torch.arange(31).to(torch.uint8) % 4
+    terms = ((v[g.long()] % 3).double()[:, None, None] - x.double()[:, None]) * z.double()
+    torch.testing.assert_close(tcjit.define(text).f(v, g, x, z).double(), terms.amax(1), rtol=1e-6, atol=1e-6)
+    start = before(text, {"V": (4,), "G": (31,), "X": (92,), "Z": (31,)})
+    (a,) = start.assignments
+    temporaries = Temporaries(start)
+    assert isinstance(a.value, Cast) and isinstance(a.value.operand, Binary)
+    product = a.value.operand
+    made = temporaries.stored(a, "Y_invariant", product.left, tuple(bound for bound in a.bounds if bound[0] != "n"))
+    element = Access(made.tensor, made.subscripts, dtype=product.left.dtype)
+    stored = start.with_parts([[made, replace(a, value=replace(a.value, operand=replace(product, left=element)))]], temporaries)
+    with pytest.raises(VerifyError, match="a value changed"):
+        verify_assignments("hoist_invariants", start, stored)
 
 
 def test_scales_of_groups_of_weights_are_part_of_what_is_computed_once() -> None:

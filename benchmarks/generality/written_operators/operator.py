@@ -37,7 +37,8 @@ class WrittenOperator:
 
 def _error(result: torch.Tensor, expected: torch.Tensor) -> float:
     apart = torch.where(result == expected, 0.0, (result - expected).abs())  # infinities, too
-    return float(apart.max() / expected[expected.isfinite()].abs().max().clamp(min=1e-30))
+    greatest = [float(part.abs().max()) for part in (apart, expected[expected.isfinite()]) if part.numel()]
+    return greatest[0] / max(greatest[-1], 1e-30) if len(greatest) == 2 else sum(greatest)
 
 
 def several(result: Any) -> tuple[torch.Tensor, ...]:

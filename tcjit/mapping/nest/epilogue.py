@@ -81,7 +81,7 @@ def _renaming_of(a: Assignment, e: Assignment, places: Mapping[str, tuple[Expr, 
     """The dimensions of a reduction by those of a pointwise assignment that reads elements at hand; None where it is not of that kind."""
     if e.operator != "=" or e.reduction or e.tiled or not _is_pointwise(e.value):
         return None
-    if a.outer is not None and (e.outer is None or e.outer.number != a.outer.number):
+    if (a.outer and a.outer.number) != (e.outer and e.outer.number):
         return None
     reads = [access for access in e.reads if access.tensor in places]
     renaming = _renaming(reads[0].subscripts, places[reads[0].tensor]) if reads else None

@@ -15,6 +15,7 @@ from math import prod
 
 from tcjit.grammar.affine import affine, condition, guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
+from tcjit.grammar.dtypes import ROUNDED
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, factors, rebuild, walk, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
@@ -109,7 +110,8 @@ class _Hoisting:
         accesses = [part for part in walk(value) if isinstance(part, Access)]
         gathered = sum(any(map(self.is_gathered, access.subscripts)) for access in accesses)
         work = operations(value) + GATHER * gathered
-        if not work or value.dtype not in TYPES and not _divides(value) or (gathered and not self.cpu):
+        typed = value.dtype in TYPES or value.dtype not in ROUNDED and _divides(value)
+        if not (work and typed) or gathered and not self.cpu:
             return False
         if not gathered and all(isinstance(factor, Access) for factor in factors(value)):
             return False  # products of elements are computed where they are packed

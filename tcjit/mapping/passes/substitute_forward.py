@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Expr, Index
+from tcjit.grammar.dtypes import ROUNDED
 from tcjit.grammar.walk import replaced, walk, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.operations import CALL, may_fail, operations
 
 MOST_NODES = 256  # of a value: C compilers take long for larger ones
-ROUNDED = ("float16", "bfloat16")
 
 
 def substitute_forward(before: Assignments) -> Assignments:

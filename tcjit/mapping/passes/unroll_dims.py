@@ -15,12 +15,13 @@ from math import prod
 
 from tcjit.grammar.affine import is_gather
 from tcjit.grammar.ast import Call, Index
+from tcjit.grammar.dtypes import ROUNDED
 from tcjit.grammar.polynomial import names, number
 from tcjit.grammar.walk import walk, with_index
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.collapse import bare_indices
 from tcjit.mapping.operations import CALL, operations
-from tcjit.mapping.passes.substitute_forward import MOST_NODES, ROUNDED
+from tcjit.mapping.passes.substitute_forward import MOST_NODES
 from tcjit.mapping.reduction import combined
 from tcjit.mapping.strides import INTERLEAVED, stride_in
 
