@@ -193,6 +193,8 @@ class _Replacement(Instances):
     @staticmethod
     def inlined(value: Expr, program: Assignments, end: int, given: Collection[str], reader: Assignment) -> Expr:
         """A reader's value at its place with those that elements of some tensors were ``given`` before, of what has not changed since."""
+        copied = value if reader.operator == "=" and program.storages[reader.tensor].dtype == value.dtype else None
+
         def visit(value: Expr) -> Expr:
             if not isinstance(value, Access) or value.tensor not in given:
                 return rebuild(value, visit)
@@ -201,7 +203,8 @@ class _Replacement(Instances):
                 return value
             a = program.assignments[first]
             changed = {one.tensor for one in program.assignments[first:end]}
-            exact = a.value.dtype not in ROUNDED or isinstance(a.value, (Access, Cast, Const))  # else a store rounds
+            rounds = a.value.dtype in ROUNDED and not isinstance(a.value, (Access, Cast, Const))
+            exact = not rounds or value is copied  # which rounds as well
             plain = a.operator == "=" and not a.constraints and exact and program.storages[a.tensor].dtype == a.value.dtype
             pairs = zip(a.subscripts, value.subscripts, strict=True)
             read = {own.name: other.name for own, other in pairs if isinstance(own, Index) and isinstance(other, Index)}

@@ -6,7 +6,7 @@ access is one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -35,6 +35,11 @@ class Operand:
         """Whether it is a word of elements that do not follow one another in memory."""
         calls = {part.function for part in walk(self.value) if isinstance(part, Call)}
         return PACK in calls and ADJACENT not in calls
+
+    @property
+    def apart(self) -> tuple[Operand, ...]:
+        """The factors of a product, each by itself."""
+        return tuple(Operand(factor, (flat,)) for factor, flat in zip(factors(self.value), self.flats, strict=True))
 
     def is_copyable(self, extents: Mapping[str, int]) -> bool:
         """Whether a copy has no more elements than what is copied: a product has as many as its results, an access must name each once."""
@@ -69,8 +74,9 @@ def _are_digits(form: Mapping[str, object], extents: Mapping[str, int]) -> bool:
     return len(factors) == len(form) and are_digits(factors)
 
 
-def operands(s: FlatStatement, lane: str) -> tuple[tuple[Operand, ...], Expr]:
-    """The operands for a choice of lanes, scalars first, and the body with ``Access("@n", ())`` for operand number n."""
+def operands(s: FlatStatement, lane: str, kept: Collection[Expr] = ()) -> tuple[tuple[Operand, ...], Expr]:
+    """The operands for a choice of lanes, scalars first, and the body with ``Access("@n", ())`` for operand number n. The factors of
+    products that are ``kept``, which no copy holds, are operands of their own."""
     if is_dot_product(s.body):
         words = list(dict.fromkeys(arg for arg in s.body.args if not isinstance(arg, Const)))
         words.sort(key=lambda value: any(lane in s.reads[access].dims for access in _accesses(value)))
@@ -83,7 +89,8 @@ def operands(s: FlatStatement, lane: str) -> tuple[tuple[Operand, ...], Expr]:
         for factor in product:
             assert isinstance(factor, Access)
             groups.setdefault(lane in s.reads[factor].dims, []).append(factor)
-        found = tuple(_operand(s, groups[moves]) for moves in sorted(groups))
+        whole = [_operand(s, groups[moves]) for moves in sorted(groups)]
+        found = tuple(one for operand in whole for one in (operand.apart if operand.value in kept else (operand,)))
         body: Expr = _number(0, found[0].value)
         for number, operand in enumerate(found[1:], 1):
             body = Binary("*", body, _number(number, operand.value), dtype=operand.value.dtype)

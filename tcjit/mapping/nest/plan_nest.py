@@ -79,7 +79,7 @@ def plan_nests(
         alike = _alike(estimated, kept), leaf, register_tile, cold
         plan = known.get(alike) or plan_nest(estimated, core, leaf, register_tile, kept, cold=cold)
         known[alike] = plan
-        plans.append(replace(plan, operands=operands(s, plan.nest.leaf.lane)[0]))
+        plans.append(replace(plan, operands=operands(s, plan.nest.leaf.lane, kept)[0]))
     return plans
 
 
@@ -155,7 +155,7 @@ def _choices(
     terms = [dim for dim in reversed(s.terms) if dim not in longest]
     innermost = sorted(terms, key=lambda dim: max((abs(flat.stride(dim)) for flat in reads), default=0))[:1]
     for lane in [dim for dim in (*s.outputs, *innermost) if leaf is None or dim == leaf.lane]:
-        found, body = operands(s, lane)
+        found, body = operands(s, lane, kept)
         strided = any(operand.stride(lane) > 1 or operand.single is None for operand in found)  # what is computed once must be staged
         if lane in s.terms and (strided or not found or 2 * s.extent(lane) < core.lanes):
             continue

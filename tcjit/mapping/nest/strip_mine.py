@@ -14,8 +14,9 @@ from tcjit.grammar.affine import affine, isl_name
 from tcjit.grammar.arithmetic import divided, index, modulo, plus, total
 from tcjit.grammar.ast import Binary, Const, Expr, Index
 from tcjit.grammar.polynomial import Value, expression, from_terms, integer, number
-from tcjit.grammar.walk import rebuild, walk, with_indices
+from tcjit.grammar.walk import children, rebuild, walk, with_indices
 from tcjit.mapping.assignment import Assignment, DynamicRanges
+from tcjit.mapping.reduction import guarded_term
 from tcjit.mapping.storage import Bounds, fresh
 
 
@@ -85,7 +86,7 @@ class Strip:
 
 
 def strip_mine(a: Assignment, dim: str, block: int) -> Strip:
-    """Blocks of a dimension of the results, which start at 0."""
+    """Blocks of a dimension, which start at 0."""
     lower, upper = next((least, end) for name, least, end in a.bounds if name == dim)
     dynamic = plus(a.dynamic[dim][1], -lower) if dim in a.dynamic else None
     return Strip(dim, fresh(f"{dim}_block", [name for name, _, _ in a.bounds]), block, lower, upper - lower, dynamic)
@@ -101,10 +102,12 @@ def strip_mined(a: Assignment, strip: Strip) -> Assignment:
     constraints += strip.constraints if len(bounds) > len(a.bounds) else ()
     start = None if a.start is None else strip.rewritten(a.start)
     subscripts, value = tuple(map(strip.rewritten, a.subscripts)), strip.rewritten(a.value)
+    reduction = tuple(part for name in a.reduction for part in ((strip.outer, name) if name == strip.dim else (name,)))
     dynamic = {name: limits for name, limits in a.dynamic.items() if name != strip.dim}
     if strip.dynamic is not None:
         dynamic[strip.outer] = number(0), strip.blocks
-    return replace(a, subscripts=subscripts, value=value, start=start, bounds=tuple(bounds), constraints=constraints, dynamic=dynamic)
+    a = replace(a, subscripts=subscripts, value=value, start=start, reduction=reduction)
+    return replace(a, bounds=tuple(bounds), constraints=constraints, dynamic=dynamic)
 
 
 def _limited(box: Bounds, limits: Mapping[str, tuple[int, int]]) -> Bounds:
@@ -125,14 +128,34 @@ def split_divisions(a: Assignment, values: Mapping[str, int]) -> tuple[Assignmen
 
 
 def divisions(a: Assignment, values: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Dimensions of the results and what divides them in reads."""
-    extents = {name: upper for name, lower, upper in a.results if lower == 0 and name not in a.dynamic}
-    for sub in (sub for access in replace(a, value=_simplified(a, values)).reads for sub in access.subscripts):
-        for node in walk(sub):
-            match node:
-                case Binary(op="/", left=Index(name=name), right=Const(value=int(block))):
-                    if name in extents and 1 < block < extents[name] and extents[name] % block == 0:
-                        yield name, block
+    """Dimensions of the results and what divides them in reads; all dimensions and what divides them in the conditions on terms, unless
+    they are those of residue classes."""
+    a = replace(a, value=_simplified(a, values))
+    extents = {name: upper for name, lower, upper in a.bounds if lower == 0 and name not in a.dynamic}
+    parts = [(node, a.reduction) for access in a.reads for sub in access.subscripts for node in walk(sub)]
+    for _, test in guarded_term(a.value, a.operator, values)[0] if a.reduction else []:
+        parts += [(node, ()) for node in _outside_classes(test, values)]
+    for node, others in parts:
+        match node:
+            case Binary(op="/", left=Index(name=name), right=Const(value=int(block))) if name not in others:
+                if name in extents and 1 < block < extents[name] and extents[name] % block == 0:
+                    yield name, block
+
+
+def _outside_classes(test: Expr, values: Mapping[str, int]) -> Iterator[Expr]:
+    """The parts of a condition but for the quotients of equalities between rests, which residue classes serve better."""
+    if isinstance(test, Binary) and test.op == "==" and test.left.dtype == "int64":
+        found = integer(Binary("-", test.left, test.right, dtype="int64"), values)
+        terms = {} if found is None or isinstance(found, int) else found.terms
+        for (atom, *others), factor in ((monomial, factor) for monomial, factor in terms.items() if monomial):
+            match atom:
+                case Binary(op="/", left=left, right=Const(value=int(block))) if terms.get((left,)) == -factor // block and not others:
+                    continue
+            yield from walk(atom)
+        return
+    yield test
+    for part in children(test):
+        yield from _outside_classes(part, values)
 
 
 def _simplified(a: Assignment, values: Mapping[str, int]) -> Expr:
