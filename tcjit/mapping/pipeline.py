@@ -70,6 +70,7 @@ from tcjit.mapping.passes.split_initialisation import split_initialisation
 from tcjit.mapping.passes.split_reduction import split_reduction
 from tcjit.mapping.passes.split_residues import split_residues
 from tcjit.mapping.passes.split_selects import split_selects
+from tcjit.mapping.passes.split_unions import split_unions
 from tcjit.mapping.passes.strip_mine_copies import strip_mine_copies
 from tcjit.mapping.passes.strip_mine_products import strip_mine_products
 from tcjit.mapping.passes.substitute_forward import substitute_forward
@@ -162,6 +163,7 @@ def build_scop(
     assignments = proved(eliminate_conditions, assignments)
     assignments = step(eliminate_indices, assignments, prove != "none", nests)
     assignments = proved(split_selects, assignments) if nests else assignments
+    assignments = proved(split_unions, assignments) if nests else assignments
     assignments = proved(widen, assignments)
     assignments = proved(reduce_strength, assignments) if isinstance(target, Machine) else assignments
     assignments = proved(number_values, assignments) if isinstance(target, Machine) else assignments

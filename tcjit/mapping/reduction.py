@@ -9,8 +9,10 @@ from functools import reduce
 from tcjit.grammar.affine import condition
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Scalar, Select, Statement, Unary
 from tcjit.grammar.dtypes import DTYPES, holds
+from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import rebuild, wide_factors
 from tcjit.mapping.machine import Device
+from tcjit.mapping.storage import Bounds
 
 ATOMIC = ("+=", "min=", "max=")  # operators that commute, of which GPUs have atomic updates
 
@@ -107,6 +109,11 @@ def guarded_factors(value: Expr) -> tuple[list[Expr], list[Expr]]:
         else:
             first, *others = wide_factors(value)
             return conditions, [Unary("-", first, dtype=first.dtype) if negative else first, *others]
+
+
+def is_reused(results: Bounds, factors: Sequence[Expr]) -> bool:
+    """Whether each factor is read for several results, as nests do."""
+    return all(any(name not in names(factor) for name, lower, upper in results if upper - lower > 1) for factor in factors)
 
 
 def casts_inside(value: Expr) -> Expr:

@@ -40,6 +40,15 @@ def test_what_may_hold_stays(condition: str) -> None:
     assert "?" in shown(f"({condition}) ? A(i) : A(j)")
 
 
+def test_indices_that_cancel_are_gone() -> None:
+    assert shown("i - j < i - 2 ? A(i) : A(j)") == "2 - j < 0 ? A(i) : A(j)"
+    assert shown("i - j < j - 2 ? A(i) : A(j)") == "i - j < j - 2 ? A(i) : A(j)"
+    text = "def f(float(N) A) -> (O) { O(i, j) +=! (i < i - k) ? A(k) : 0.0 where i in 0:16, j in 0:4 }"
+    before = extract(program(text, {"A": (64,)}), None)
+    after = eliminate_conditions(before)
+    assert "? A(k)" in after.show() and "i <" not in after.show(), "there is no term, which a nest is not for"
+
+
 def test_the_rest_of_a_condition_stays() -> None:
     assert shown("(i == j || (i >= 0 ? false : A(i) > 0.0)) ? A(i) : A(j)") == shown("i == j ? A(i) : A(j)")
     assert shown("(i > 15 ? A(i) > 0.0 : true) ? A(i) : A(j)") == "A(i)"

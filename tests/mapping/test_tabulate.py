@@ -84,3 +84,39 @@ def test_numbers(target: str) -> None:
     steps = torch.arange(61)[:, None] - torch.arange(61)
     weights = torch.where(steps >= 0, 0.9 ** steps.double(), 0.0)
     torch.testing.assert_close(tcjit.define(text, target=target).f(x, 1.0).double(), x.double() @ weights.T, rtol=1e-5, atol=1e-5)
+
+
+def test_conditions_that_no_domain_is_made_of() -> None:
+    assert tabulated("Y(b,t) +=! (t + s) % 3 != 0 ? X(b,s) : 0.0 where t in 0:T") == [
+        "Y_table(v) = v % 3 != 0 ? 1.0 : 0.0 where v in 0:119",
+        "Y(b, t) += Y_table(s + t) != 0.0 ? X(b, s) : 0.0 from 0.0 where b in 0:30, t in 0:60, s in 0:60",
+    ]
+    assert tabulated("Y(b,t) +=! t * s < 100 ? X(b,s) : 0.0 where t in 0:T")[0].endswith("? 1.0 : 0.0 where v in 0:60, v1 in 0:60")
+    pointwise = tabulated("Y(b,t) = (b + t) % 5 == 2 ? exp(X(b,t)) : 0.0", 600)
+    assert len(pointwise) == 2 and "Y_table(b + t) != 0.0 ? exp(X(b, t)) : 0.0" in pointwise[1]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "Y(b,t) +=! s <= t ? X(b,s) : 0.0 where t in 0:T",  # a domain
+        "Y(b,t) +=! t % 2 == s % 2 ? X(b,s) : 0.0 where t in 0:T",  # residue classes
+        "Y(b,t) +=! t / 4 == s / 4 ? X(b,s) : 0.0 where t in 0:T",  # blocks
+        "Y(b) max=! s * b < 100 ? X(b,s) : 0.0",  # as many elements as terms
+        "Y(b,t) = (b + t) % 5 == 2 ? exp(X(b,t)) : 0.0",  # few
+        "Y(b,t) = b % 5 == 2 ? exp(X(b,t)) : 0.0",  # outside of the inner loop
+        "Y(b,t) = X(b,t) > 0.0 ? exp(X(b,t)) : 0.0",  # of data
+    ],
+)
+def test_conditions_that_stay(body: str) -> None:
+    given = before(body)
+    assert tabulate(given).assignments == given.assignments
+
+
+def test_a_table_of_another_condition_is_refused() -> None:
+    given = before("Y(b,t) +=! (t + s) % 3 != 0 ? X(b,s) : 0.0 where t in 0:T")
+    table, update = tabulate(given).assignments
+    other = tabulate(before("Y(b,t) +=! (t + s) % 3 != 1 ? X(b,s) : 0.0 where t in 0:T")).assignments[0]
+    with pytest.raises(VerifyError, match="a table has another value"):
+        verify_assignments("tabulate", given, replace(tabulate(given), assignments=(other, update), replaced=((other, update),)))
+    assert table != other

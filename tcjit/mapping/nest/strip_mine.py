@@ -128,17 +128,17 @@ def split_divisions(a: Assignment, values: Mapping[str, int]) -> tuple[Assignmen
 
 
 def divisions(a: Assignment, values: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Dimensions of the results and what divides them in reads; all dimensions and what divides them in the conditions on terms, unless
-    they are those of residue classes."""
+    """Dimensions of the results and what divides them and their extents in reads; all dimensions and what divides them in the conditions
+    on terms, unless they are those of residue classes."""
     a = replace(a, value=_simplified(a, values))
     extents = {name: upper for name, lower, upper in a.bounds if lower == 0 and name not in a.dynamic}
-    parts = [(node, a.reduction) for access in a.reads for sub in access.subscripts for node in walk(sub)]
+    parts = [(node, True) for access in a.reads for sub in access.subscripts for node in walk(sub)]
     for _, test in guarded_term(a.value, a.operator, values)[0] if a.reduction else []:
-        parts += [(node, ()) for node in _outside_classes(test, values)]
-    for node, others in parts:
+        parts += [(node, False) for node in _outside_classes(test, values)]
+    for node, read in parts:
         match node:
-            case Binary(op="/", left=Index(name=name), right=Const(value=int(block))) if name not in others:
-                if name in extents and 1 < block < extents[name] and extents[name] % block == 0:
+            case Binary(op="/", left=Index(name=name), right=Const(value=int(block))) if name in extents and 1 < block < extents[name]:
+                if not read or name not in a.reduction and extents[name] % block == 0:
                     yield name, block
 
 

@@ -8,7 +8,7 @@ last tile along a dimension of a box would be partial, it begins earlier and *ov
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import islpy as isl
 
@@ -33,6 +33,13 @@ class PointCheck:
         """In isl's words."""
         terms = [f"{coefficient} * {dim}" for dim, coefficient in (*self.coefficients.items(), *self.sizes.items())]
         return f"{' + '.join([*terms, str(self.constant)])} {'=' if self.equality else '>='} 0"
+
+    @property
+    def as_inequalities(self) -> list[PointCheck]:
+        """An equality as no less and no more."""
+        more = {dim: -coefficient for dim, coefficient in self.coefficients.items()}
+        less = replace(self, equality=False)
+        return [less, replace(less, coefficients=more, constant=-self.constant, sizes={name: -by for name, by in self.sizes.items()})]
 
 
 @dataclass(frozen=True)
@@ -252,11 +259,9 @@ def _checks(where: isl.Set, dims: tuple[str, ...], reached: isl.Set, lane: str) 
         coefficients = {dim: constraint.get_coefficient_val(DIM.set, at).to_python() for at, dim in enumerate(dims)}
         kept = {dim: coefficient for dim, coefficient in coefficients.items() if coefficient}
         sizes = {name: constraint.get_coefficient_val(DIM.param, at).to_python() for at, name in enumerate(parameter_names(where))}
-        equality = constraint.is_equality()
-        if equality and lane in kept:
-            raise MappingError("a condition that no mask of lanes is")
         sizes = {name: coefficient for name, coefficient in sizes.items() if coefficient}
-        found.append(PointCheck(kept, constraint.get_constant_val().to_python(), equality, sizes))
+        check = PointCheck(kept, constraint.get_constant_val().to_python(), constraint.is_equality(), sizes)
+        found += check.as_inequalities if check.equality and lane in kept else [check]  # of which masks of lanes are made
     return tuple(found)
 
 

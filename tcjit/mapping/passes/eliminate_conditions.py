@@ -12,20 +12,22 @@ from functools import partial
 
 from tcjit.grammar.ast import Binary, Const, Expr, Index, Select, Unary
 from tcjit.grammar.linear import Limits, Ranges
-from tcjit.grammar.polynomial import Value, ZeroDivisor, integer
+from tcjit.grammar.polynomial import Value, ZeroDivisor, expression, integer, names, number
 from tcjit.grammar.walk import rebuild
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.operations import may_fail
 
 
 def eliminate_conditions(before: Assignments) -> Assignments:
-    """The program without conditions that hold for all values of their indices, or for none."""
+    """The program without conditions that hold for all values of their indices, or for none, and without indices that cancel in others."""
     return before.with_parts([(_reduced(before, a),) for a in before.assignments])
 
 
 def _reduced(before: Assignments, a: Assignment) -> Assignment:
     fixed = {name: (lower, upper - 1) for name, lower, upper in a.bounds if name not in a.dynamic and lower < upper}
-    value = _chosen(a.value, fixed, {} if before.program.dynamic else before.values)
+    values = {} if before.program.dynamic else before.values
+    a = replace(a, value=_cancelled(a.value, values))
+    value = _chosen(a.value, fixed, values)
     return a if a.reduction and isinstance(value, Const) else replace(a, value=value)  # a nest without terms is none
 
 
@@ -46,12 +48,27 @@ def _chosen(value: Expr, ranges: Ranges, values: Mapping[str, int]) -> Expr:
     return value
 
 
-def _always(comparison: Binary, ranges: Ranges, values: Mapping[str, int]) -> bool | None:
-    """Whether a comparison always holds, or never; None where it may do either."""
+def _cancelled(value: Expr, values: Mapping[str, int]) -> Expr:
+    """A value whose comparisons have no indices that cancel: loops that do not have them test what they are told to."""
+    value = rebuild(value, partial(_cancelled, values=values))
+    match value:
+        case Binary(op="<" | "<=" | ">" | ">=" | "==" | "!=", left=Expr(dtype="int64")):
+            left = value.left if (found := _difference(value, values)) is None else expression(found)
+            return replace(value, left=left, right=number(0)) if found is not None and names(left).keys() < names(value).keys() else value
+    return value
+
+
+def _difference(comparison: Binary, values: Mapping[str, int]) -> Value | None:
+    """What the left side of a comparison has more than the right one, as far as that is known."""
     try:
-        found = integer(Binary("-", comparison.left, comparison.right, dtype="int64"), values)
+        return integer(Binary("-", comparison.left, comparison.right, dtype="int64"), values)
     except ZeroDivisor:
         return None
+
+
+def _always(comparison: Binary, ranges: Ranges, values: Mapping[str, int]) -> bool | None:
+    """Whether a comparison always holds, or never; None where it may do either."""
+    found = _difference(comparison, values)
     ends = None if found is None else _limits(found, ranges)
     if ends is None:
         return None

@@ -3,6 +3,9 @@ that it depends on.
 
 ``Y(t) +=! s <= t ? pow(0.9, t - s) * X(s) : 0.0`` has T * T / 2 powers, of T numbers. Their table is read at ``t - s``, as a filter is.
 This is strength reduction by tables; what depends on the indices themselves is left to `hoist_invariants`.
+
+Conditions on indices that leave no convex set of terms, as ``(i + j) % 3 != 0`` or ``i * j < N``, have a table as well where elements are
+used for several results: a nest reads it, and chooses.
 """
 
 from __future__ import annotations
@@ -16,17 +19,21 @@ import islpy as isl
 
 from tcjit.grammar.affine import affine, isl_name
 from tcjit.grammar.arithmetic import index, plus, total
-from tcjit.grammar.ast import Access, Cast, Expr, Select
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Select
 from tcjit.grammar.polynomial import INTEGERS, names
 from tcjit.grammar.walk import children, rebuild, replaced, walk
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+from tcjit.mapping.convex_parts import convex_parts
 from tcjit.mapping.isl import context, index_fact, points
-from tcjit.mapping.operations import may_fail, operations
+from tcjit.mapping.nest.strip_mine import divisions
+from tcjit.mapping.operations import divides_integers, may_fail, operations
 from tcjit.mapping.passes.hoist_invariants import TRAFFIC, TYPES, USES, WORTH_HOISTING, WORTH_LOAD
+from tcjit.mapping.reduction import conjuncts, guarded_factors, identity, is_reused
 from tcjit.mapping.storage import fresh
 from tcjit.mapping.strides import affine_form
 
 Form = tuple[tuple[str, int], ...]  # the coefficients of indices
+Parts = dict[Expr, tuple[Form, int]]  # of a value those that are linear in indices, with their forms and constants
 
 SHORTER = 2  # times fewer elements than there are values of the indices that pay for a table of forms
 
@@ -48,10 +55,11 @@ def tabulate(before: Assignments) -> Assignments:
     """The program with tables of functions of linear forms, where these have fewer values than their indices together."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
-        if a.empty or a.constraints or a.dynamic or not a.reduction:
+        if a.empty or a.constraints or a.dynamic or not a.dims:
             return [a]
         tables = _Tables(a, before.values, temporaries)
-        value = tables.rewritten(a.value, [])
+        value = tables.with_conditions()
+        value = tables.rewritten(value, []) if a.reduction else value
         return [*tables.made, replace(a, value=value)] if tables.made else [a]
 
     return rewrite(before, visit)
@@ -63,6 +71,41 @@ class _Tables:
     def __init__(self, a: Assignment, values: Mapping[str, int], temporaries: Temporaries) -> None:
         self.a, self.values, self.temporaries = a, values, temporaries
         self.made: list[Assignment] = []
+
+    def with_conditions(self) -> Expr:
+        """The value that reads the conditions on indices which no nest's domain is made of: those of products, and those that divide."""
+        a, chosen = self.a, [part for part in walk(self.a.value) if isinstance(part, Select)]
+        guards, factors = guarded_factors(a.value)
+        reused = bool(guards) and a.operator == "+=" and is_reused(a.results, factors)
+        tables: dict[Expr, Expr] = {}
+        for test in dict.fromkeys(test for part in chosen for test in conjuncts(part.condition)):
+            divides = any(map(divides_integers, walk(test))) and (a.reduction or a.dims[-1] in names(test))
+            pays = reused and test in guards or divides and a.points >= WORTH_HOISTING
+            if pays and not any(isinstance(part, Access) for part in walk(test)) and (read := self.condition(test)) is not None:
+                tables[test] = read
+        return replaced(a.value, tables)
+
+    def condition(self, test: Expr) -> Expr | None:
+        """Whether the element of a table for a condition is not 0; None for those that a nest's domain is made of, copies in digits do
+        without, or that change often."""
+        zero = identity("+=", self.a.value.dtype)
+        alone = replace(self.a, value=Select(test, Const(1.0, dtype=zero.dtype), zero, dtype=zero.dtype))
+        if zero.dtype not in TYPES or may_fail(test, self.values):
+            return None
+        served = len(convex_parts(alone, self.values) or ()) == 1 if self.a.reduction else any(divisions(self.a, self.values))
+        if served:
+            return None
+        parts, dims = _linear_parts(test, self.values), sorted(frozenset(names(test)) & self.a.extents.keys())
+        own: Parts = {index(dim): (((dim, 1),), 0) for dim in dims}
+        if self.count(parts) > self.count(own):
+            parts = own
+        if names(test).keys() != {*dims} or self.a.points < USES * self.count(parts):
+            return None
+        return Binary("!=", self.element(alone.value, parts, []), zero, dtype="bool")
+
+    def count(self, parts: Parts) -> int:
+        """The elements of a table over linear forms."""
+        return prod(self.axis(form, []).extent for form in {form for form, _ in parts.values()})
 
     def rewritten(self, value: Expr, conditions: Sequence[str]) -> Expr:
         """A value that reads tables, where all ``conditions`` hold, in isl's words."""
@@ -88,6 +131,11 @@ class _Tables:
             return value
         if work < WORTH_LOAD or work * (self.a.points - count) < max(WORTH_HOISTING, TRAFFIC * count):
             return value
+        return self.element(value, parts, conditions)
+
+    def element(self, value: Expr, parts: Parts, conditions: Sequence[str]) -> Expr:
+        """The element of a value's table over the linear forms of its parts."""
+        axes = {form: self.axis(form, conditions) for form, _ in parts.values()}
         taken = {*self.a.dims, *self.values}
         bounds, places = [], dict[Form, str]()
         for form, axis in axes.items():
@@ -124,7 +172,7 @@ def _at(place: str, constant: int, dtype: str) -> Expr:
     return value if dtype == "int64" else Cast(value, dtype=dtype)
 
 
-def _linear_parts(expr: Expr, values: Mapping[str, int]) -> dict[Expr, tuple[Form, int]]:
+def _linear_parts(expr: Expr, values: Mapping[str, int]) -> Parts:
     """The largest parts of a value that are linear in indices, with their forms and constants."""
     form = affine_form(expr, values) if expr.dtype in INTEGERS else None
     if form is not None:

@@ -19,7 +19,7 @@ from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewri
 from tcjit.mapping.equality import reads_inside
 from tcjit.mapping.operations import may_fail
 from tcjit.mapping.passes.hoist_invariants import TYPES, USES
-from tcjit.mapping.reduction import guarded_factors, identity
+from tcjit.mapping.reduction import guarded_factors, identity, is_reused
 
 USES_OF_ELEMENTS = 16  # of an element that nests read where it is, at least: a copy saves no gather, and loops leave terms out, too
 
@@ -38,8 +38,8 @@ def unswitch_reductions(before: Assignments) -> Assignments:
         if not guards or len(factors) < 2 or any(lower for _, lower, _ in a.bounds) or any(map(may_fail, guards)):
             return [a]
         everywhere = len(stored) == len(factors)
-        apart = known.isdisjoint(a.reduction) and _is_reused(a, [factor for factor in factors if factor not in stored])
-        if not (everywhere or apart) or not _is_reused(a, factors):
+        apart = known.isdisjoint(a.reduction) and is_reused(a.results, [factor for factor in factors if factor not in stored])
+        if not (everywhere or apart) or not is_reused(a.results, factors):
             return [a]
         elements: dict[Expr, Expr] = {}
         made = []
@@ -80,8 +80,3 @@ def _is_plain(factor: Expr, values: Mapping[str, int]) -> bool:
     """Whether a factor is an element that nests read where it is."""
     access = factor.operand if isinstance(factor, Cast) else factor
     return isinstance(access, Access) and all(affine(sub, values) is not None for sub in access.subscripts)
-
-
-def _is_reused(a: Assignment, factors: Sequence[Expr]) -> bool:
-    """Whether nests read each factor for several results."""
-    return all(any(name not in names(factor) for name, lower, upper in a.results if upper - lower > 1) for factor in factors)

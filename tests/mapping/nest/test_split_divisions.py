@@ -50,6 +50,19 @@ def test_quotients_of_rests_are_split_again() -> None:
     assert a.show().startswith("O(9 * p_block + (3 * p_block1 + p), 32 * l_block + l) = Z(p_block, l_block + p_block1, l + p)")
 
 
+def test_conditions_divide_terms_as_well() -> None:
+    _, a, strips = split("O(i,n) +=! k/3 <= i/4 ? X(0,k) * Y(0,k,n) : 0.0 where i in 0:18")
+    assert [(s.dim, s.block) for s in strips] == [("i", 4), ("k", 3)] and a.reduction == ("k_block", "k")
+    assert a.show() == (
+        "O(4 * i_block + i, n) += k_block <= i_block ? X(0, 3 * k_block + k) * Y(0, 3 * k_block + k, n) : 0.0 from 0.0"
+        " where i_block in 0:5, i in 0:4, n in 0:33, k_block in 0:3, k in 0:3"
+    )
+    assert a.constraints == ("4 * i_block + i < 18",)
+    _, a, strips = split("O(i,n) +=! k % 3 < i % 2 ? X(0,k) * Y(0,k,n) : 0.0 where i in 0:18")
+    assert [(s.dim, s.block) for s in strips] == [("k", 3), ("i", 2)] and "k < i ?" in a.show()
+    assert split("O(i,n) +=! k % 3 == i % 3 ? X(0,k) * Y(0,k,n) : 0.0 where i in 0:18")[2] == [], "residue classes"
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -57,3 +57,18 @@ def test_places_that_scalars_move_with_open_sizes() -> None:
         for n in (1, 5):
             x = torch.randn((n, 3, 8, 6), generator=torch.Generator().manual_seed(n))
             torch.testing.assert_close(convolution(x, w, 1, 0), torch.nn.functional.conv2d(x, w, padding=(1, 0)))
+
+
+@pytest.mark.parametrize("shape", [(1, 48, 24, 24, 40), (1, 16, 24, 36, 68), (4, 32, 28, 28, 32)])
+def test_factors_whose_product_cannot_be_copied_are_operands(shape: tuple[int, ...]) -> None:
+    """Of a convolution under modulated channels the products of weights are computed once, those of the image under its border cannot be:
+    whichever the tile prefers, there is one."""
+    n, c, h, w, o = shape
+    text = """def f(float(N,C,H,W) X, float(N,C) S, float(O,C,3,3) K) -> (Y) {
+        Y(n,o,y,x) +=! (y + i >= 1 && y + i <= H && x + j >= 1 && x + j <= W) ? S(n,c) * X(n,c,y + i - 1,x + j - 1) * K(o,c,i,j) : 0.0
+            where y in 0:H, x in 0:W }"""
+    x, s, k = torch.randn(n, c, h, w), torch.randn(n, c), torch.randn(o, c, 3, 3)
+    f = tcjit.define(text, target="cpu").f
+    expected = torch.nn.functional.conv2d((x * s[:, :, None, None]).double(), k.double(), padding=1)
+    torch.testing.assert_close(f(x, s, k).double(), expected, rtol=1e-4, atol=1e-4)
+    assert all(line.startswith(("Y: loops", "outer loops")) for line in f.compile(x, s, k).resources["reductions"])

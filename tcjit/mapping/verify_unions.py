@@ -1,0 +1,27 @@
+"""Sums over parts of the terms: each term that counts stands in one of them, and has its value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tcjit.mapping.assignment import Assignment
+from tcjit.mapping.instances import Instances
+from tcjit.mapping.reduction import guarded_term
+
+
+def wrong_unions(instances: Instances, old: Assignment, new: Sequence[Assignment]) -> str:
+    """What is wrong with a sum over some terms, and others that go on with it, in the place of a sum."""
+    if old.operator != "+=" or old.start is None or [part.start for part in new] != [old.start, *[None] * (len(new) - 1)]:
+        return "no sum, and others that go on with it"
+    if old.tensor in old.inputs or any(replace(part, value=old.value, start=old.start) != old for part in new):
+        return "more than the terms of a sum changed"
+    conditions, term = guarded_term(old.value, old.operator, instances.values)
+    left = instances.instances(replace(old, constraints=(*old.constraints, *(text for text, _ in conditions))))
+    for part in new:
+        own, value = guarded_term(part.value, part.operator, instances.values)
+        counted = instances.instances(replace(part, constraints=(*part.constraints, *(text for text, _ in own))))
+        if value != term or not counted.is_subset(left):
+            return "a term has another value, or counts twice"
+        left = left.subtract(counted)
+    return "" if left.is_empty() else "a term that counts is lost"
