@@ -37,7 +37,7 @@ class Operand:
         return PACK in calls and ADJACENT not in calls
 
     @property
-    def apart(self) -> tuple[Operand, ...]:
+    def separated(self) -> tuple[Operand, ...]:
         """The factors of a product, each by itself."""
         return tuple(Operand(factor, (flat,)) for factor, flat in zip(factors(self.value), self.flats, strict=True))
 
@@ -90,7 +90,7 @@ def operands(s: FlatStatement, lane: str, kept: Collection[Expr] = ()) -> tuple[
             assert isinstance(factor, Access)
             groups.setdefault(lane in s.reads[factor].dims, []).append(factor)
         whole = [_operand(s, groups[moves]) for moves in sorted(groups)]
-        found = tuple(one for operand in whole for one in (operand.apart if operand.value in kept else (operand,)))
+        found = tuple(one for operand in whole for one in (operand.separated if operand.value in kept else (operand,)))
         body: Expr = _number(0, found[0].value)
         for number, operand in enumerate(found[1:], 1):
             body = Binary("*", body, _number(number, operand.value), dtype=operand.value.dtype)
