@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -111,7 +111,7 @@ def guarded_factors(value: Expr) -> tuple[list[Expr], list[Expr]]:
             return conditions, [Unary("-", first, dtype=first.dtype) if negative else first, *others]
 
 
-def is_reused(results: Bounds, factors: Sequence[Expr]) -> bool:
+def is_reused(results: Bounds, factors: Iterable[Expr]) -> bool:
     """Whether each factor is read for several results, as nests do."""
     return all(any(name not in names(factor) for name, lower, upper in results if upper - lower > 1) for factor in factors)
 

@@ -1,6 +1,6 @@
 """Forms of a sum that vectors can use: cut at conditions, or of copies in which conditions are.
 
-Modules: mapping.passes.pad_operands
+Modules: mapping.padded_copies mapping.passes.pad_operands
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tcjit.grammar.printer import show
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.extract import extract
 from tcjit.mapping.options import Options
+from tcjit.mapping.passes.hoist_invariants import hoist_invariants
 from tcjit.mapping.passes.pad_operands import pad_operands
 from tcjit.mapping.passes.split_index_sets import split_sums
 from tcjit.mapping.pipeline import map_program
@@ -235,3 +236,35 @@ def test_conditions_that_leave_no_term(dtype: str) -> None:
     text = f"def f({dtype}(M,K) A, {dtype}(K,N) B) -> (Y) {{ Y(m, n) +=! n >= 40 + m ? A(m, k) * B(k, n) : 0.0 }}"
     mapped = map_program(program(text, {"A": (32, 8), "B": (8, 36)}), Options(), AVX512)
     assert not any(s.tiled for s in mapped.scop.statements) and any(s.untiled == "no term counts" for s in mapped.scop.statements)
+
+
+BORDERS = {
+    "replicate": ("min(max(h + r - 1, 0), H - 1)", "min(max(w + s - 1, 0), W - 1)"),
+    "reflect": (
+        "abs(h + r - 1) < H ? abs(h + r - 1) : 2*H - 2 - abs(h + r - 1)",
+        "abs(w + s - 1) < W ? abs(w + s - 1) : 2*W - 2 - abs(w + s - 1)",
+    ),
+    "circular": ("(h + r + H - 1) % H", "(w + s + W - 1) % W"),
+}
+
+
+@pytest.mark.parametrize("mode", BORDERS)
+def test_borders_that_repeat_are_copied_once(mode: str) -> None:
+    """A copy over the values of ``h + r`` and ``w + s``, in which the kernel's window lies as in an image."""
+    text = f"""def f(float(N,C,H,W) X, float(F,C,3,3) K) -> (Y) {{
+        Y(n,f,h,w) +=! X(n,c,{",".join(BORDERS[mode])}) * K(f,c,r,s) where h in 0:H, w in 0:W, r in 0:3, s in 0:3 }}"""
+    x, k = torch.randn(2, 8, 20, 19), torch.randn(16, 8, 3, 3)
+    f = tcjit.define(text, target="cpu").f
+    wanted = torch.nn.functional.conv2d(torch.nn.functional.pad(x, (1, 1, 1, 1), mode=mode), k)
+    torch.testing.assert_close(f(x, k), wanted, rtol=1e-4, atol=1e-4)
+    given = extract(program(text, {"X": (2, 8, 20, 19), "K": (16, 8, 3, 3)}))
+    assert [a.show()[:24] for a in pad_operands(hoist_invariants(given, cpu=True), AVX512).assignments][0] == "X_padded(y0, y1, y2, y3)"
+
+
+def test_gathers_of_sums_that_leave_values_out_are_not_copied() -> None:
+    """``4 * h + r`` is never 3, where the subscript might be anything; nor is what a condition keeps from being read."""
+    shapes = {"X": (100, 8), "K": (30, 2)}
+    for at in ("min(4*h + r, 90)", "r > h ? min(h + r, 90) : min(h + r, 80)"):
+        text = f"def f(float(A,C) X, float(F,R) K) -> (Y) {{ Y(f,h,c) +=! X({at}, c) * K(f,r) where h in 0:20 }}"
+        given = hoist_invariants(extract(program(text, shapes)), cpu=True)
+        assert not [a for a in pad_operands(given, AVX512).assignments if "padded" in a.show()], at

@@ -206,6 +206,12 @@ def test_scales_of_groups_of_weights_are_part_of_what_is_computed_once() -> None
     assert "tc_fdiv" not in kernel[kernel.index("int64_t tc_f(") :]
 
 
+def test_a_factor_is_not_part_of_what_divides_twice() -> None:
+    shapes = {"A": (10, 80), "B": (80, 64), "T": (30,)}
+    made = hoisted("def f(int64(G,K) A, double(K,N) B, float(M) T) -> (C) { C(i,j) +=! A(i/3,k) * B(k,j) * T(i) where i in 0:30 }", shapes)
+    assert made[0].startswith("C_invariant(i, k) = float64(A(i / 3, k)) where") and made[1].count("C_invariant(i, k)") == 1
+
+
 def test_another_product_is_no_proof() -> None:
     start = before(NIBBLES, {"X": (3, 1024), "W": (384, 512), "Z": (384, 16), "S": (384, 16)})
     made, (first, last) = hoist_invariants(start, True), hoist_invariants(start, True).assignments

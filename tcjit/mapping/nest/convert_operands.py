@@ -1,18 +1,22 @@
 """Convert operands: read narrower types as the type of a reduction, from copies in it or converted where they are loaded; and what lanes
 along a term need with its neighbours together.
 
-Half types are computed in float32 wherever they are read, narrow integers where they are cast to int32.
+Half types are computed in float32 wherever they are read, narrow integers where they are cast to int32. What a wider type holds and is cast
+to it, as float32 to float64, loads do not convert: a copy does.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
+from typing import TypeGuard
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import linear
 from tcjit.grammar.ast import Access, Cast, Const, Expr, Index
+from tcjit.grammar.dtypes import ROUNDED, holds
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.assignment import Assignment, Temporaries
@@ -29,7 +33,7 @@ def conversions(a: Assignment, tensors: Mapping[str, Storage]) -> Iterator[Order
     """The choices of tensors to copy: of those of narrower types whose elements are used again all, or some, or none; and tensors whose
     neighbours are to lie along a term as those of a larger tensor do."""
     points = a.points
-    narrow = [tensor for tensor in _narrow_tensors(a, tensors) if not any(tensors[tensor].dynamic_extents)]
+    narrow = [tensor for tensor in (*_narrow_tensors(a, tensors), *_exact_tensors(a)) if not any(tensors[tensor].dynamic_extents)]
     again = {tensor: _own_order(tensors[tensor]) for tensor in narrow if points > tensors[tensor].elements}
     if len(again) > MOST_COPIED:
         yield from (again, {})
@@ -81,12 +85,12 @@ def convert_operands(a: Assignment, temporaries: Temporaries, copied: Orders) ->
     them."""
     copies: list[Assignment] = []
     copy_of: dict[str, str] = {}
-    wide, narrow = a.value.dtype, _narrow_types(a)
+    wide, narrow, exact = a.value.dtype, _narrow_types(a), _exact_tensors(a)
     for tensor in dict.fromkeys(access.tensor for access in a.reads):
         if tensor not in copied:
             continue
         storage, order = temporaries.tensors[tensor], copied[tensor]
-        converts = storage.dtype in narrow
+        converts = storage.dtype in narrow or tensor in exact
         taken = set(temporaries.tensors)
         indices = tuple(Index(fresh(f"axis{axis}", taken), dtype="int64") for axis in range(len(storage.shape)))
         read = Access(tensor, indices, dtype=storage.dtype)
@@ -94,7 +98,7 @@ def convert_operands(a: Assignment, temporaries: Temporaries, copied: Orders) ->
         value: Expr = Cast(read, dtype=wide) if converts else read
         copies.append(temporaries.copy(a, name, value, [(indices[axis], storage.shape[axis], None) for axis in order]))
         copy_of[tensor] = copies[-1].tensor
-    return copies, replace(a, value=_converted(a.value, copy_of, copied, wide, narrow)) if narrow or copied else a
+    return copies, replace(a, value=_converted(a.value, copy_of, copied, wide, narrow)) if narrow or exact or copied else a
 
 
 def _narrow_types(a: Assignment) -> tuple[str, ...]:
@@ -107,10 +111,30 @@ def _narrow_tensors(a: Assignment, tensors: Mapping[str, Storage]) -> list[str]:
     return [name for name in tensors_read if tensors[name].dtype in _narrow_types(a)]
 
 
+def _exact_tensors(a: Assignment) -> list[str]:
+    """The tensors of other types that floats of the reduction's type hold exactly, all of whose elements are cast to it."""
+    floats = a.value.dtype in ("float32", "float64") and not any(map(is_dot_product, walk(a.value)))
+    casts = [part.operand for part in walk(a.value) if _is_exact(part, a.value.dtype)] if floats else []
+    cast, read = (Counter(access.tensor for access in some if isinstance(access, Access)) for some in (casts, a.reads))
+    return [tensor for tensor in cast if cast[tensor] == read[tensor]]
+
+
+def _is_exact(expr: Expr, wide: str) -> TypeGuard[Cast]:
+    """Whether an expression is an element in a floating type that holds it, computed as ``wide``, where no load converts it."""
+    if not isinstance(expr, Cast) or not isinstance(expr.operand, Access) or expr.operand.dtype in NARROW.get(wide, ()):
+        return False
+    types = (wide, *(ROUNDED if wide == "float32" else ()))
+    return expr.dtype in types and expr.operand.dtype != expr.dtype and holds(expr.dtype, expr.operand.dtype)
+
+
 def _converted(expr: Expr, copy_of: Mapping[str, str], orders: Orders, wide: str, narrow: Collection[str]) -> Expr:
     """An expression in the wide type, exactly what one of a narrow type gives before it is rounded."""
     if isinstance(expr, Cast) and expr.dtype == wide and expr.operand.dtype in narrow:
         return _converted(expr.operand, copy_of, orders, wide, narrow)
+    if _is_exact(expr, wide):
+        read = _converted(expr.operand, copy_of, orders, wide, narrow)
+        copied = isinstance(read, Access) and read.tensor in copy_of.values()
+        return replace(read, dtype=wide) if copied else Cast(read, dtype=wide)
     if isinstance(expr, Access):
         dtype = wide if expr.dtype in narrow else expr.dtype
         if expr.tensor in copy_of:

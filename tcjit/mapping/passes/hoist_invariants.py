@@ -20,6 +20,7 @@ from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, factors, rebuild, walk, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.operations import CALL, divides_integers, may_fail, operations
+from tcjit.mapping.padded_copies import form_of
 from tcjit.mapping.reduction import signed
 from tcjit.mapping.strides import affine_form
 
@@ -85,12 +86,13 @@ class _Hoisting:
         with which that moves, too, as the scales of groups of weights do; None where there are none."""
         parts = list(factors(product))
         stored = [part for part in parts if not isinstance(part, Access) and operations(part) and self.is_invariant(part, guarded)]
-        divided = [part for part in parts if len(stored) == 1 and self.is_divided(part) and self.dims(part) <= self.dims(stored[0])]
+        left = [part for part in parts if len(stored) == 1 and part not in stored]
+        divided = [part for part in left if self.is_divided(part) and self.dims(part) <= self.dims(stored[0])]
         others = [part for part in parts if part not in (*divided, *stored)]
         if not (self.cpu and self.a.operator == "+=" and divided and others):  # sums alone may multiply in another order
             return None
-        held, left = (reduce(partial(Binary, "*", dtype=product.dtype), some) for some in ([*divided, *stored], others))
-        return (self.rewritten(left, guarded), self.stored(held)) if self.is_invariant(held, guarded) else None
+        held, rest = (reduce(partial(Binary, "*", dtype=product.dtype), some) for some in ([*divided, *stored], others))
+        return (self.rewritten(rest, guarded), self.stored(held)) if self.is_invariant(held, guarded) else None
 
     def is_divided(self, factor: Expr) -> bool:
         """Whether a factor is an element at a quotient of indices, perhaps converted."""
@@ -121,6 +123,8 @@ class _Hoisting:
             return False
         if any(lower < 0 for name, lower, _ in self.a.bounds if name in dims):
             return False
+        if isinstance(value, Access) and self.cpu and any(map(self.is_of_sum, value.subscripts)):
+            return False
         if guarded and accesses and not (calls and all(map(self.exists, accesses))):
             return False
         if any(access.tensor == self.a.tensor for access in accesses):
@@ -145,6 +149,12 @@ class _Hoisting:
     def is_gathered(self, subscript: Expr) -> bool:
         """Whether data are a subscript; of a pointwise assignment those of each element, as others pick rows before a loop."""
         return affine(subscript, self.values) is None and (bool(self.a.reduction) or bool(self.inner & self.dims(subscript)))
+
+    def is_of_sum(self, subscript: Expr) -> bool:
+        """Whether a subscript is a function of a sum of indices alone, over whose values `pad_operands` copies."""
+        boxes = {name: (lower, upper - 1) for name, lower, upper in self.a.bounds}
+        form = form_of(subscript, boxes, self.values) if self.a.reduction and not self.a.dynamic else None
+        return form is not None and len(form) > 1
 
     def is_affine_select(self, value: Expr) -> bool:
         """Whether conditions on indices alone choose between parts of a value: no nest evaluates these, but it leaves out what is 0."""

@@ -16,7 +16,7 @@ import islpy as isl
 
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Select, Unary
-from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.dtypes import DTYPES, ROUNDED, holds
 from tcjit.grammar.walk import walk, with_indices
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.isl import context
@@ -506,8 +506,10 @@ def _as_bytes(value: Expr) -> Expr:
 
 def _rounds(value: Expr) -> bool:
     """Whether a part of a value is rounded to a half type, or wraps in a narrow one, before others are computed from it."""
-    narrow = {dtype for dtypes in NARROW.values() for dtype in dtypes} - {"bool"}
-    return any(part.dtype in narrow and not isinstance(part, Access) for part in walk(value))
+    narrow = {dtype for dtypes in NARROW.values() for dtype in dtypes} - {"bool", *ROUNDED}
+    rounded = (part for part in walk(value) if isinstance(part, Cast) and part.dtype in ROUNDED)
+    wraps = any(part.dtype in narrow and not isinstance(part, Access) for part in walk(value))
+    return wraps or not all(holds(part.dtype, part.operand.dtype) for part in rounded)
 
 
 def _reuses(s: FlatStatement, near: int) -> bool:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import pytest
+import torch
 from support.nests import Shapes, assignments
 
+import tcjit
 from tcjit.errors import MappingError
 from tcjit.mapping.assignment import Assignment, Temporaries
 from tcjit.mapping.nest.convert_operands import Orders, conversions, convert_operands
@@ -101,3 +103,38 @@ def test_a_term_of_a_chunk_is_one_of_the_whole(chunk: int, copied: bool) -> None
     term = f"{chunk} * q + a"
     text = f"def f(float(C,B,A) U, float(A,C) V) -> (O) {{ O(b,c,q) +=! U(c,b,{term}) * V({term},c) where a in 0:320, q in 0:4 }}"
     assert ({"V": (1, 0)} in orders(text, {"U": (16, 16, 1280), "V": (1280, 16)})) == copied
+
+
+def test_what_loads_do_not_convert_is_copied() -> None:
+    text = "def f(double(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+    copies, a = converted(text, SHAPES, "B")
+    assert [copy.show() for copy in copies] == [
+        "B_float64(axis0, axis1) = float64(B(axis0, axis1)) where axis0 in 0:30, axis1 in 0:40"
+    ]
+    assert "A(m, k) * B_float64(k, n)" in a.show() and choices(text, SHAPES)[:2] == [("B",), ()]
+    halves = "def f(half(M,K) A, int8(K,N) B) -> (float(M,N) C) { C(m,n) +=! A(m,k) * B(k,n) }"
+    copies, a = converted(halves, SHAPES, "B")
+    assert copies[0].show().startswith("B_float32(axis0, axis1) = float32(B(axis0, axis1))") and "float16" not in a.show()
+    assert choices(halves.replace("int8", "int32"), SHAPES) == [("A",), ()], "a half does not hold what an int32 may be"
+    assert choices(text.replace("* B", "* (B(k,n) + float(m)) + B"), SHAPES) == [()], "it is read in its own type, too"
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [("double", "float"), ("half", "int8"), ("half", "uint8"), ("bfloat16", "int8"), ("double", "half"), ("half", "float")],
+)
+@pytest.mark.parametrize("term", ["A(m,k) * B(k,n)", "fabs(A(m,k) - B(k,n))", "exp(A(m,k) * B(k,n))", "relu(A(m,k) + B(k,n)) * S(k)"])
+def test_products_of_two_types(left: str, right: str, term: str) -> None:
+    names = {"half": torch.float16, "double": torch.float64, "float": torch.float32}
+    torch.manual_seed(1)
+    a, b, s = (
+        torch.randint(-3, 4, shape).abs().to(names.get(dtype) or getattr(torch, dtype))
+        for shape, dtype in (((35, 40), left), ((40, 37), right), ((40,), "float"))
+    )
+    values = a.double()[:, :, None], b.double(), s.double()[:, None]
+    of = {"*": values[0] * values[1], "f": (values[0] - values[1]).abs(), "e": (values[0] * values[1]).exp()}
+    terms = of.get(term[0]) if term[0] in "fe" else of["*"] if term[0] == "A" else (values[0] + values[1]).relu() * values[2]
+    for operator, expected in (("+=!", terms.sum(1)), ("max=!", terms.amax(1))):
+        text = f"def f({left}(M,K) A, {right}(K,N) B, float(K) S) -> (double(M,N) C) {{ C(m,n) {operator} {term} }}"
+        f = tcjit.define(text, target="cpu").f
+        torch.testing.assert_close(f(a, b, s), expected, rtol=2e-6 if "double" not in (left, right) else 2e-12, atol=1e-6)
