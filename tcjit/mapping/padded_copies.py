@@ -206,7 +206,7 @@ class _Padder:
     def _is_inside(self, read: Access) -> bool:
         """Whether a read is of an element that there is, whatever the conditions."""
         shape = self.tensors[read.tensor].shape
-        return all(_stays_inside(sub, extent, self.boxes, self.values) for sub, extent in zip(read.subscripts, shape, strict=True))
+        return all(stays_inside(sub, extent, self.boxes, self.values) for sub, extent in zip(read.subscripts, shape, strict=True))
 
     def _multiple(self, condition: Expr) -> Multiple | None:
         """The linear form that a condition says is a multiple of a number."""
@@ -288,7 +288,7 @@ def _axis(
         by = affine_form(sub.right, values)
         form, divisor = affine_form(sub.left, values), by[1] if by is not None and not by[0] else 0
     if form is None or divisor < 1:  # an axis that no condition may be about
-        fixed = moving.keys().isdisjoint(names(sub)) and _stays_inside(sub, extent, boxes, values)
+        fixed = moving.keys().isdisjoint(names(sub)) and stays_inside(sub, extent, boxes, values)
         return PaddedAxis(sub, ({"": 1}, 0), 0, extent - 1, own, None) if fixed else None
     ends = [sorted((factor * boxes[dim][0], factor * boxes[dim][1])) for dim, factor in form[0].items()]
     least, greatest = ((form[1] + sum(end[side] for end in ends)) // divisor for side in (0, 1))
@@ -316,7 +316,7 @@ def _over_place(expr: Expr, axis: PaddedAxis, values: Mapping[str, int]) -> Expr
     return replaced(expr, {part: plus(axis.place, constant - axis.form[1]) for part, (_, constant) in parts.items()})
 
 
-def _stays_inside(sub: Expr, extent: int, boxes: Mapping[str, tuple[int, int]], values: Mapping[str, int]) -> bool:
+def stays_inside(sub: Expr, extent: int, boxes: Mapping[str, tuple[int, int]], values: Mapping[str, int]) -> bool:
     """Whether a subscript is inside its axis for all values of the indices."""
     place = affine(sub, values)
     if place is None:

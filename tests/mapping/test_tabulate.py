@@ -106,6 +106,7 @@ def test_conditions_that_no_domain_is_made_of() -> None:
         "Y(b,t) = (b + t) % 5 == 2 ? exp(X(b,t)) : 0.0",  # few
         "Y(b,t) = b % 5 == 2 ? exp(X(b,t)) : 0.0",  # outside of the inner loop
         "Y(b,t) = X(b,t) > 0.0 ? exp(X(b,t)) : 0.0",  # of data
+        "Y(b,t) = (b + t) % 61 == 2 ? exp(X(b, t + 1)) : 0.0 where t in 0:T, b in 0:3",  # of what would not exist
     ],
 )
 def test_conditions_that_stay(body: str) -> None:

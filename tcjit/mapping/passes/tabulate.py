@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import islpy as isl
 
-from tcjit.grammar.affine import affine, isl_name
+from tcjit.grammar.affine import affine, guarded_accesses, is_gather, isl_name
 from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Select
 from tcjit.grammar.polynomial import INTEGERS, names
@@ -27,6 +27,7 @@ from tcjit.mapping.convex_parts import convex_parts
 from tcjit.mapping.isl import context, index_fact, points
 from tcjit.mapping.nest.strip_mine import divisions
 from tcjit.mapping.operations import divides_integers, may_fail, operations
+from tcjit.mapping.padded_copies import stays_inside
 from tcjit.mapping.passes.hoist_invariants import TRAFFIC, TYPES, USES, WORTH_HOISTING, WORTH_LOAD
 from tcjit.mapping.reduction import conjuncts, guarded_factors, identity, is_reused
 from tcjit.mapping.storage import fresh
@@ -93,7 +94,7 @@ class _Tables:
         if zero.dtype not in TYPES or may_fail(test, self.values):
             return None
         served = len(convex_parts(alone, self.values) or ()) == 1 if self.a.reduction else any(divisions(self.a, self.values))
-        if served:
+        if served or not all(map(self.exists, (access for access, guards in guarded_accesses(self.a.value) if test in dict(guards)))):
             return None
         parts, dims = _linear_parts(test, self.values), sorted(frozenset(names(test)) & self.a.extents.keys())
         own: Parts = {index(dim): (((dim, 1),), 0) for dim in dims}
@@ -102,6 +103,12 @@ class _Tables:
         if names(test).keys() != {*dims} or self.a.points < USES * self.count(parts):
             return None
         return Binary("!=", self.element(alone.value, parts, []), zero, dtype="bool")
+
+    def exists(self, access: Access) -> bool:
+        """Whether there is an element whatever conditions say, or a subscript is checked."""
+        boxes = {name: (lower, upper - 1) for name, lower, upper in self.a.bounds}
+        places = zip(access.subscripts, self.temporaries.tensors[access.tensor].shape, strict=True)
+        return all(is_gather(sub) or stays_inside(sub, extent, boxes, self.values) for sub, extent in places)
 
     def count(self, parts: Parts) -> int:
         """The elements of a table over linear forms."""
