@@ -76,6 +76,8 @@ def test_what_stays_as_it_is() -> None:
     several = product("j != i")
     assert count(several, A=(40, 36), B=(36, 33)) == 2
     assert count(several, A=(10, 10), B=(10, 10)) == 1, "few terms"
+    rows = "def f(float(M,K) A, float(K,N) B) -> (C) { C(i) +=! (j != i) ? exp(A(i,j)) : 0.0 }"
+    assert count(rows, A=(400, 360), B=(360, 33)) == 1, "no term is read for several results"
     assert count(several.replace("+=!", "max=!"), A=(40, 36), B=(36, 33)) == 1, "extremes do not go on with others"
     assert count(several.replace("-> (C)", "-> (C) ").replace("+=!", "+="), A=(40, 36), B=(36, 33)) == 1, "it goes on with results"
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tcjit.grammar.ast import Select
+from tcjit.grammar.ast import Access, Select
+from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.convex_parts import convex_parts
 from tcjit.mapping.passes.hoist_invariants import WORTH_HOISTING
-from tcjit.mapping.reduction import guarded_term, identity
+from tcjit.mapping.reduction import guarded_term, identity, is_reused
 
 
 def split_unions(before: Assignments) -> Assignments:
@@ -22,10 +23,10 @@ def split_unions(before: Assignments) -> Assignments:
         simple = a.operator == "+=" and a.reduction and not (a.outer or a.dynamic or a.constraints or a.empty or a.tensor in a.inputs)
         if not simple or a.start != identity(a.operator, a.value.dtype) or a.points < WORTH_HOISTING:
             return [a]
-        parts = convex_parts(a, before.values) or []
-        if len(parts) < 2:
-            return [a]
         term = guarded_term(a.value, a.operator, before.values)[1]
+        parts = convex_parts(a, before.values) if is_reused(a.results, (part for part in walk(term) if isinstance(part, Access))) else None
+        if parts is None or len(parts) < 2:
+            return [a]
         values = [Select(test, term, identity(a.operator, term.dtype), dtype=term.dtype) for test in parts]
         return [replace(a, value=value, start=None if number else a.start) for number, value in enumerate(values)]
 
