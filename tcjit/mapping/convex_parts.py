@@ -8,11 +8,11 @@ from math import prod
 
 import islpy as isl
 
-from tcjit.grammar.affine import isl_name
+from tcjit.grammar.affine import affine, isl_name
 from tcjit.grammar.arithmetic import divided, index, modulo, plus, total
-from tcjit.grammar.ast import Binary, Expr
+from tcjit.grammar.ast import Binary, Expr, Scalar, Size
 from tcjit.grammar.polynomial import number
-from tcjit.grammar.walk import with_indices
+from tcjit.grammar.walk import walk, with_indices
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.isl import context, points, sizes_in
 from tcjit.mapping.nest.split_residues import MAX_RESIDUES, embedding, moduli
@@ -27,23 +27,28 @@ def convex_parts(a: Assignment, values: Mapping[str, int]) -> list[Expr] | None:
     than nests are made of, or no conditions on indices say which terms those are."""
     undivided, strips = split_divisions(a, values)
     conditions, _ = guarded_term(undivided.value, a.operator, values)
-    dims = [isl_name(dim) for dim in undivided.dims]
-    if not conditions or sizes_in([test for _, test in conditions], values):
+    if not conditions:
         return None
-    box = points(context(), dims, [f"{lower} <= {isl_name(dim)} < {upper}" for dim, lower, upper in undivided.bounds])
-    counted = box.intersect(points(box.get_ctx(), dims, [text for text, _ in conditions])).coalesce()
+    dims, ends = [isl_name(dim) for dim in undivided.dims], [end for limits in undivided.dynamic.values() for end in limits]
+    tests, sizes = [test for _, test in conditions], dict[str, Expr]()
+    sizes |= {isl_name(part.name): part for expr in (*tests, *ends) for part in walk(expr) if isinstance(part, (Size, Scalar))}
+    open_sizes = sizes_in([*tests, *ends], values)
+    limits = {dim: (str(affine(lower, values)), str(affine(upper, values))) for dim, (lower, upper) in undivided.dynamic.items()}
+    limits = {dim: (str(lower), str(upper)) for dim, lower, upper in undivided.bounds} | limits
+    box = points(context(), dims, [f"{lower} <= {isl_name(dim)} < {upper}" for dim, (lower, upper) in limits.items()], open_sizes)
+    counted = box.intersect(points(box.get_ctx(), dims, [text for text, _ in conditions], open_sizes)).coalesce()
     if counted.n_basic_set() <= 1:
-        return [conjunction([test for _, test in conditions])] if _is_convex(counted, dims) else None
+        return [conjunction(tests)] if _is_convex(counted, dims) else None
     digits = {strip.dim: modulo(index(strip.dim), strip.block) for strip in strips}
     digits |= {strip.outer: divided(index(strip.dim), strip.block) for strip in strips}
     if len({strip.dim for strip in strips}) < len(strips):
         return None  # blocks of blocks
     found = []
     for basic in counted.make_disjoint().coalesce().make_disjoint().get_basic_sets():
-        tests = [_test(constraint, undivided.dims) for constraint in basic.to_set().gist(box).get_basic_sets()[0].get_constraints()]
-        if None in tests:
+        constraints = basic.to_set().gist(box).get_basic_sets()[0].get_constraints()
+        if any(map(_divides, constraints)):
             return None
-        found.append(with_indices(conjunction([test for test in tests if test is not None]), digits))
+        found.append(with_indices(conjunction([_test(constraint, undivided.dims, sizes) for constraint in constraints]), digits))
     return found if len(found) <= MOST else None
 
 
@@ -64,10 +69,11 @@ def _divides(constraint: isl.Constraint) -> bool:
     return any(not constraint.get_coefficient_val(div, at).is_zero() for at in range(constraint.dim(div)))
 
 
-def _test(constraint: isl.Constraint, dims: tuple[str, ...]) -> Expr | None:
+def _test(constraint: isl.Constraint, dims: tuple[str, ...], sizes: Mapping[str, Expr]) -> Expr:
     """A constraint without quotients as a comparison."""
-    if _divides(constraint):
-        return None
-    terms = [(constraint.get_coefficient_val(isl.dim_type.set, at).to_python(), index(dim)) for at, dim in enumerate(dims)]
+    kinds = isl.dim_type
+    terms: list[tuple[int, Expr]] = [(constraint.get_coefficient_val(kinds.set, at).to_python(), index(dim)) for at, dim in enumerate(dims)]
+    names = [str(constraint.get_dim_name(kinds.param, at)) for at in range(constraint.dim(kinds.param))]
+    terms += [(constraint.get_coefficient_val(kinds.param, at).to_python(), sizes[name]) for at, name in enumerate(names)]
     value = plus(total(terms), constraint.get_constant_val().to_python())
     return Binary("==" if constraint.is_equality() else ">=", value, number(0), dtype="bool")

@@ -6,7 +6,7 @@ Modules: mapping.convex_parts mapping.passes.split_unions mapping.verify_unions
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -160,6 +160,26 @@ def test_random_conditions(seed: int) -> None:
     assert torch.equal(doubled, 2.0 * sums)
     assert torch.equal(extremes, torch.where(where, a[:, :, None] + b, -infinity).amax(1))
     assert torch.equal(chosen, torch.where(where, a[:, :, None] * b, a[:, :, None]))
+
+
+DYNAMIC: Mapping[str, Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]] = {
+    "j != i": lambda i, j, k: j != i,
+    "j / 8 <= i / 8": lambda i, j, k: j // 8 <= i // 8,
+    "j / 8 == i / 8 && j <= i": lambda i, j, k: (j // 8 == i // 8) & (j <= i),
+    "j < 4 || j <= i && i - j < 8": lambda i, j, k: (j < 4) | (j <= i) & (i - j < 8),
+    "j / 8 == i / 8 || j < 4": lambda i, j, k: (j // 8 == i // 8) | (j < 4),
+    "i + j >= K || j % 4 < 2": lambda i, j, k: (i + j >= k) | (j % 4 < 2),
+    "(i + j) % 3 != 0": lambda i, j, k: (i + j) % 3 != 0,
+}
+
+
+@pytest.mark.parametrize("guard", DYNAMIC)
+def test_sizes_that_are_open(guard: str) -> None:
+    function = tcjit.define(product(guard), target="cpu", dynamic=["M", "N", "K"]).f
+    for m, n, k in ((40, 33, 36), (70, 20, 91), (64, 64, 64), (3, 5, 2), (1, 17, 130)):
+        a, b, i, j = torch.randn(m, k), torch.randn(k, n), torch.arange(m)[:, None], torch.arange(k)
+        expected = torch.where(DYNAMIC[guard](i, j, k), a, 0.0).double() @ b.double()
+        torch.testing.assert_close(function(a, b).double(), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_what_does_not_count_may_be_infinite() -> None:

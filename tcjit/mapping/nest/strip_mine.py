@@ -131,14 +131,14 @@ def divisions(a: Assignment, values: Mapping[str, int]) -> Iterator[tuple[str, i
     """Dimensions of the results and what divides them and their extents in reads; all dimensions and what divides them in the conditions
     on terms, unless they are those of residue classes."""
     a = replace(a, value=_simplified(a, values))
-    extents = {name: upper for name, lower, upper in a.bounds if lower == 0 and name not in a.dynamic}
+    extents = {name: upper for name, lower, upper in a.bounds if lower == 0}
     parts = [(node, True) for access in a.reads for sub in access.subscripts for node in walk(sub)]
     for _, test in guarded_term(a.value, a.operator, values)[0] if a.reduction else []:
         parts += [(node, False) for node in _outside_classes(test, values)]
     for node, read in parts:
         match node:
             case Binary(op="/", left=Index(name=name), right=Const(value=int(block))) if name in extents and 1 < block < extents[name]:
-                if not read or name not in a.reduction and extents[name] % block == 0:
+                if not read or name not in a.reduction and name not in a.dynamic and extents[name] % block == 0:
                     yield name, block
 
 

@@ -20,7 +20,7 @@ def split_unions(before: Assignments) -> Assignments:
     """The program with sums over convex parts of their terms."""
 
     def visit(a: Assignment, _: Temporaries) -> list[Assignment]:
-        simple = a.operator == "+=" and a.reduction and not (a.outer or a.dynamic or a.constraints or a.empty or a.tensor in a.inputs)
+        simple = a.operator == "+=" and a.reduction and not (a.outer or a.constraints or a.empty or a.tensor in a.inputs)
         if not simple or a.start != identity(a.operator, a.value.dtype) or a.points < WORTH_HOISTING:
             return [a]
         term = guarded_term(a.value, a.operator, before.values)[1]
