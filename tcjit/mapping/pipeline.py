@@ -178,7 +178,9 @@ def build_scop(
         assignments = proved(hoist_invariants, assignments, isinstance(target, Machine), tensor_cores)
     assignments = proved(merge_temporaries, assignments)
     assignments = proved(substitute_forward, assignments) if nests and options.fusion != "minimal" else assignments
-    assignments = proved(eliminate_dead_instances, assignments)
+    assignments, whole = proved(eliminate_dead_instances, assignments), assignments
+    if nests and assignments.assignments != whole.assignments:  # those that are left may be a union
+        assignments = proved(split_unions, assignments)
     if nests:
         assignments = step(simplify_reductions, assignments)
     if nests or isinstance(target, Device):

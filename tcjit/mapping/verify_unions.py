@@ -12,7 +12,7 @@ from tcjit.mapping.reduction import guarded_term
 
 def wrong_unions(instances: Instances, old: Assignment, new: Sequence[Assignment]) -> str:
     """What is wrong with a sum over some terms, and others that go on with it, in the place of a sum."""
-    if old.operator != "+=" or old.start is None or [part.start for part in new] != [old.start, *[None] * (len(new) - 1)]:
+    if old.operator != "+=" or [part.start for part in new] != [old.start, *[None] * (len(new) - 1)]:
         return "no sum, and others that go on with it"
     if old.tensor in old.inputs or any(replace(part, value=old.value, start=old.start) != old for part in new):
         return "more than the terms of a sum changed"

@@ -79,7 +79,14 @@ def test_what_stays_as_it_is() -> None:
     rows = "def f(float(M,K) A, float(K,N) B) -> (C) { C(i) +=! (j != i) ? exp(A(i,j)) : 0.0 }"
     assert count(rows, A=(400, 360), B=(360, 33)) == 1, "no term is read for several results"
     assert count(several.replace("+=!", "max=!"), A=(40, 36), B=(36, 33)) == 1, "extremes do not go on with others"
-    assert count(several.replace("-> (C)", "-> (C) ").replace("+=!", "+="), A=(40, 36), B=(36, 33)) == 1, "it goes on with results"
+
+
+def test_what_goes_on_with_results_does_so_in_each_part() -> None:
+    text = product("j != i").replace("C(i,d) +=!", "C(i,d) = A(i,0) where d in 0:N  C(i,d) +=")
+    before = extract(program(text, SHAPES))
+    after = split_unions(before)
+    verify_assignments("split_unions", before, after)
+    assert [a.operator for a in after.assignments] == ["=", "+=", "+="] and not any(a.start for a in after.assignments)
 
 
 def lost(parts: list[Assignment]) -> list[Assignment]:

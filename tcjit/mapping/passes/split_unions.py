@@ -21,7 +21,7 @@ def split_unions(before: Assignments) -> Assignments:
 
     def visit(a: Assignment, _: Temporaries) -> list[Assignment]:
         simple = a.operator == "+=" and a.reduction and not (a.outer or a.constraints or a.empty or a.tensor in a.inputs)
-        if not simple or a.start != identity(a.operator, a.value.dtype) or a.points < WORTH_HOISTING:
+        if not simple or a.start not in (None, identity(a.operator, a.value.dtype)) or a.points < WORTH_HOISTING:
             return [a]
         term = guarded_term(a.value, a.operator, before.values)[1]
         parts = convex_parts(a, before.values) if is_reused(a.results, (part for part in walk(term) if isinstance(part, Access))) else None
