@@ -22,7 +22,7 @@ from tcjit.mapping.nest.statement import PointwiseStore
 from tcjit.mapping.nest.tile import PointCheck
 from tcjit.mapping.nest.tiled_statement import Kind, TiledStatement
 from tcjit.mapping.nest.vector_forms import has_vector_form, is_converted
-from tcjit.mapping.reduction import identity
+from tcjit.mapping.reduction import EXTREMES, identity
 
 _LOADED = re.compile(r"\btc_x\d+\b")
 
@@ -209,11 +209,13 @@ class TilePrinter(TileText):
         lines = [f"{self.element} *const tc_o = {self.place(self.s.write)};"]
         for r, row in enumerate(self.rows):
             tests = [*self.conditions(row, 0, self.tiled.tiles.edges)[0], *self.after_overlaps(row)]
-            place, total = f"tc_o[{self.offset(self.s.write, row)}]", self.total(r)
+            place = f"tc_o[{self.offset(self.s.write, row)}]"
+            extreme = self.s.start is None and self.s.operator in EXTREMES
+            total = self.total(r, place if extreme else "")
             if self.block is not None and self.s.start is not None:
                 first = self.constant(identity(self.s.operator, self.dtype))
                 total = f"({self.block[0]} > 0 ? {place} : {first}) {self.s.operator[0]} {total}"
-            assign = "=" if self.s.start is not None else self.s.operator
+            assign = "=" if self.s.start is not None or extreme else self.s.operator
             lines.append(f"{self.guard(tests)}{place} {assign} {total};")
         return lines
 

@@ -300,11 +300,13 @@ class TileText:
     def combined(self, old: str, new: str) -> str:
         return combined(self.s.operator, self.ending, old, new)
 
-    def total(self, row: int) -> str:
-        """The partial results of a row, combined."""
+    def total(self, row: int, beside: str = "") -> str:
+        """The partial results of a row, combined; of an extreme with a value ``beside`` them."""
         total = self.sum(row, 0)
         for v in range(1, self.nest.leaf.vectors):
             total = self.combined(total, self.sum(row, v))
+        if beside:
+            total = self.combined(total, f"{self.call('splat')}({beside})")
         return across(self.s.operator, self.ending, total)
 
 

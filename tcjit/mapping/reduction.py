@@ -14,6 +14,7 @@ from tcjit.grammar.walk import rebuild, wide_factors
 from tcjit.mapping.machine import Device
 from tcjit.mapping.storage import Bounds
 
+EXTREMES = ("max=", "min=")
 ATOMIC = ("+=", "min=", "max=")  # operators that commute, of which GPUs have atomic updates
 
 

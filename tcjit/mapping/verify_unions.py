@@ -1,4 +1,4 @@
-"""Sums over parts of the terms: each term that counts stands in one of them, and has its value."""
+"""Reductions over parts of the terms: each term that counts stands in one of them, and has its value."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.instances import Instances
-from tcjit.mapping.reduction import guarded_term
+from tcjit.mapping.reduction import EXTREMES, guarded_term
 
 
 def wrong_unions(instances: Instances, old: Assignment, new: Sequence[Assignment]) -> str:
-    """What is wrong with a sum over some terms, and others that go on with it, in the place of a sum."""
-    if old.operator != "+=" or [part.start for part in new] != [old.start, *[None] * (len(new) - 1)]:
-        return "no sum, and others that go on with it"
+    """What is wrong with a reduction over some terms, and others that go on with it, in the place of a reduction."""
+    if old.operator not in ("+=", *EXTREMES) or [part.start for part in new] != [old.start, *[None] * (len(new) - 1)]:
+        return "no reduction, and others that go on with it"
     if old.tensor in old.inputs or any(replace(part, value=old.value, start=old.start) != old for part in new):
-        return "more than the terms of a sum changed"
+        return "more than the terms of a reduction changed"
     conditions, term = guarded_term(old.value, old.operator, instances.values)
     left = instances.instances(replace(old, constraints=(*old.constraints, *(text for text, _ in conditions))))
     for part in new:

@@ -455,3 +455,33 @@ def test_a_guarded_update_has_a_nest() -> None:
     text = "def f(float(N,K) A, float(N,N) C) -> (O) { O(i,j) = C(i,j)  O(i,j) += j <= i ? A(i,k) * A(j,k) : 0.0 }"
     found = tcjit.define(text).f.compile(torch.empty(90, 70), torch.empty(90, 90)).resources["reductions"]
     assert len(found) == 1 and "register tile" in found[0]
+
+
+@pytest.mark.parametrize("operator", ["min=", "max="])
+@pytest.mark.parametrize(
+    ("right", "at", "shape", "lane"),
+    [
+        ("K,N", "k,n", (40, 33, 50), "n"), ("N,K", "n,k", (20, 3, 300), "k"), ("N,K", "n,k", (30, 2, 500), "k"),
+        ("K,N", "k,n", (4, 64, 9), "n"),
+    ],
+)
+def test_extremes_go_on_with_results(operator: str, right: str, at: str, shape: tuple[int, int, int], lane: str) -> None:
+    """Also where lanes hold parts of them, and where conditions leave results without a term; NaN stays."""
+    m, n, k = shape
+    text = f"""def f(float(M,K) A, float({right}) B, float(M,N) D) -> (C, T) {{
+        C(m,n) = D(m,n)
+        C(m,n) {operator} A(m,k) * B({at})
+        T(m,n) = D(m,n)
+        T(m,n) {operator} k < m ? A(m,k) * B({at}) : {"" if operator == "min=" else "-"}infinity() }}"""
+    torch.manual_seed(3)
+    a, b, d = torch.randn(m, k), torch.randn(k, n), torch.randn(m, n) * 3
+    a[0, -1] = torch.nan
+    f = tcjit.define(text, target="cpu").f
+    given = (a, b if right == "K,N" else b.t().contiguous(), d)
+    terms = a[:, :, None] * b
+    below = torch.where((torch.arange(k) < torch.arange(m)[:, None])[:, :, None], terms, torch.inf if operator == "min=" else -torch.inf)
+    for result, some in zip(f(*given), (terms, below), strict=True):
+        expected = torch.minimum(some.amin(1), d) if operator == "min=" else torch.maximum(some.amax(1), d)
+        assert torch.equal(result.nan_to_num(1e9), expected.nan_to_num(1e9))
+    plan = f.compile(*given).resources["reductions"]
+    assert any(line.startswith("C: loops") and f"16 {lane}" in line for line in plan), plan

@@ -45,7 +45,6 @@ def one(text: str, shapes: Shapes, number: int = -1) -> tuple[bool, str]:
         ("def f(int64(M,K) A, int64(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }", TWO, "elements of int64"),
         ("def f(int32(M,K) A, int32(K,N) B) -> (C) { C(m,n) +=! A(m,k) / B(k,n) }", TWO, "the body has no form over vectors or lanes"),
         ("def f(int8(M,K) A, int8(K,N) B) -> (C) { C(m,n) max=! int32(A(m,k) + B(k,n)) }", TWO, "sums in int8 wrap"),
-        (f"def f({PARAMETERS}) -> (C) {{ {FIRST}  C(m,n) max= A(m,k) + B(k,n) }}", TWO, "goes on with what a result holds"),
         (f"def f({PARAMETERS}) -> (C) {{ C(m,n) +=! (A(m,k) + float(k)) * B(k,n) }}", TWO, "the body has no form over vectors or lanes"),
         ("def f(float(M,K) A) -> (S, T) { S(m) +=! A(m,k)  T(m) max=! A(m,k) }", {"A": (20, 30)}, SHARED),
         ("def f(float(M,K) A) -> (S, B) { S(m) +=! A(m,k)  B(m,k) = A(m,k) / S(m) }", {"A": (20, 30)}, SHARED),

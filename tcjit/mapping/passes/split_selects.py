@@ -15,9 +15,8 @@ from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk, with_indices
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.operations import may_fail
-from tcjit.mapping.reduction import combined, identity, is_identity
+from tcjit.mapping.reduction import EXTREMES, combined, identity, is_identity
 
-EXTREMES = ("max=", "min=")
 LEAST_WHERE_TRUE = {"<": True, "<=": True, ">": False, ">=": False}  # whether a comparison holds rather where left - right is least
 
 Ends = Mapping[str, tuple[int, int]]

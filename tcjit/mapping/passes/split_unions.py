@@ -1,4 +1,4 @@
-"""Split unions: sums over terms of several convex sets as one sum for each, so that a nest runs over either.
+"""Split unions: reductions over terms of several convex sets as one reduction for each, so that a nest runs over either.
 
 ``Y(i,d) +=! j != i ? A(i,j) * X(j,d) : 0`` is a sum over ``j < i``, and one that goes on with it over ``j > i``: two triangular products.
 A window beside some first columns, as attention with sinks has it, is a part that is no wider than the window, and those columns.
@@ -13,14 +13,16 @@ from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.convex_parts import convex_parts
 from tcjit.mapping.passes.hoist_invariants import WORTH_HOISTING
-from tcjit.mapping.reduction import guarded_term, identity, is_reused
+from tcjit.mapping.reduction import EXTREMES, guarded_term, identity, is_reused
+
+OPERATORS = ("+=", *EXTREMES)
 
 
 def split_unions(before: Assignments) -> Assignments:
-    """The program with sums over convex parts of their terms."""
+    """The program with sums and extremes over convex parts of their terms."""
 
     def visit(a: Assignment, _: Temporaries) -> list[Assignment]:
-        simple = a.operator == "+=" and a.reduction and not (a.outer or a.constraints or a.empty or a.tensor in a.inputs)
+        simple = a.operator in OPERATORS and a.reduction and not (a.outer or a.constraints or a.empty or a.tensor in a.inputs)
         if not simple or a.start not in (None, identity(a.operator, a.value.dtype)) or a.points < WORTH_HOISTING:
             return [a]
         term = guarded_term(a.value, a.operator, before.values)[1]

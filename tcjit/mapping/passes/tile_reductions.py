@@ -40,7 +40,7 @@ from tcjit.mapping.nest.transpose_results import GAIN, result_orders
 from tcjit.mapping.nest.vector_forms import NARROW, TYPES, has_lane_form, has_vector_form, is_dot_product
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import CPU_CHUNKS, chunk_reduction
-from tcjit.mapping.reduction import combined, guarded_term, identity
+from tcjit.mapping.reduction import EXTREMES, combined, guarded_term, identity
 from tcjit.mapping.scop import OuterLoops
 from tcjit.mapping.storage import Storage, are_digits
 from tcjit.mapping.strides import stride_in
@@ -49,7 +49,6 @@ from tcjit.mapping.verify_assignments import verify_assignments
 MANY_CHUNKS = 128  # partial results of one result that are worth lanes
 NEAR_SHARE = 2  # of the nearest cache, in parts: what stays there while rows pass
 OPERATORS = ("+=", "*=", "min=", "max=")
-EXTREMA = ("min=", "max=")
 COMPUTED_IN = {"float16": "float32", "bfloat16": "float32", "bool": "uint8"}  # types that nests compute in no lanes of
 
 
@@ -74,7 +73,7 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
         alone = not any(names and _walk_alike(other, names, temporaries.tensors, before.values) for other, names in shared)
         by_rows = any(_runs_by_rows(other, names, temporaries.tensors, before.values) for other, names in shared)
         tiling = ReductionTiling(f"T{number}", a, Epilogue(), alone, by_rows, setting)
-        if a.operator in EXTREMA and a.value.dtype in COMPUTED_IN:
+        if a.operator in EXTREMES and a.value.dtype in COMPUTED_IN:
             try:
                 with temporaries.trial(keep=True):
                     return tiling.tiled_wide(temporaries)
@@ -387,8 +386,6 @@ class ReductionTiling:
             raise NoNestError(f"elements of {a.value.dtype}")
         if a.start is not None and a.start != identity(a.operator, a.value.dtype):
             raise NoNestError("starts from another value than the identity")
-        if a.start is None and a.operator not in ("+=", "*="):
-            raise NoNestError("goes on with what a result holds")
 
     def rewritten(self, a: Assignment, epilogue: Epilogue, tensors: Mapping[str, Storage]) -> _Rewritten:
         """The assignment as statements without conditions and divisions, simplified."""
