@@ -261,6 +261,19 @@ def test_borders_that_repeat_are_copied_once(mode: str) -> None:
     assert [a.show()[:24] for a in pad_operands(hoist_invariants(given, cpu=True), AVX512).assignments][0] == "X_padded(y0, y1, y2, y3)"
 
 
+@pytest.mark.parametrize("dtype", ["float", "bfloat16", "int8"])
+def test_borders_of_what_is_no_product(dtype: str) -> None:
+    h, w = BORDERS["reflect"]
+    text = f"""def f({dtype}(N,C,H,W) X, float(C,3,3) K) -> (Y) {{
+        Y(n,c,h,w) max=! fabs(float(X(n,c,{h},{w})) - K(c,r,s)) where h in 0:H, w in 0:W, r in 0:3, s in 0:3 }}"""
+    x, k = (3 * torch.randn(2, 8, 20, 19)).to(getattr(torch, {"float": "float32"}.get(dtype, dtype))), torch.randn(8, 3, 3)
+    f = tcjit.define(text, target="cpu").f
+    windows = F.unfold(F.pad(x.float(), (1, 1, 1, 1), mode="reflect"), 3).view(2, 8, 9, 20, 19)
+    wanted = (windows - k.view(8, 9, 1, 1)).abs().amax(2)
+    torch.testing.assert_close(f(x, k), wanted, rtol=1e-6, atol=1e-6)
+    assert "not affine" not in str(f.compile(x, k).resources["reductions"])
+
+
 def test_gathers_of_sums_that_leave_values_out_are_not_copied() -> None:
     """``4 * h + r`` is never 3, where the subscript might be anything; nor is what a condition keeps from being read."""
     shapes = {"X": (100, 8), "K": (30, 2)}
