@@ -5,19 +5,21 @@ import random
 from collections.abc import Callable
 
 from generality import sizes
-from generality.families import contractions, convolutions, elements, guards, narrow, programs, rows, stencils
+from generality.families import contractions, convolutions, elements, guards, masks, narrow, programs, rows, stencils
 from generality.operators import Operator, drawn_for
 
 FAMILIES: dict[str, Callable[[random.Random, float], Operator]] = {
     "contraction": contractions.contraction,
     "convolution": convolutions.convolution,
     "transposed_convolution": convolutions.transposed_convolution,
+    "border": masks.border,
     "pool": convolutions.pool,
     "reduction": rows.reduction,
     "norm": rows.norm,
     "softmax": rows.softmax,
     "stencil": stencils.stencil,
     "triangular": guards.triangular,
+    "masked": masks.masked,
     "scan": guards.scan,
     "gather": elements.gather,
     "one_hot": elements.one_hot,
