@@ -26,7 +26,7 @@ from tcjit.mapping.nest.vector_forms import NARROW
 from tcjit.mapping.padded_copies import Copy, Padding, paddings
 from tcjit.mapping.passes.expand_operands import LONG
 from tcjit.mapping.plan_chunks import product_sides
-from tcjit.mapping.reduction import is_plain_product, is_product
+from tcjit.mapping.reduction import is_plain_product, is_product, is_reused
 from tcjit.mapping.scop import OuterLoops
 from tcjit.mapping.storage import Storage
 
@@ -57,8 +57,10 @@ def pad_operands(before: Assignments, machine: Machine | None) -> Assignments:
         plain = replaced(value, {p.select: p.read_of({}) for p in padded})
         term = without_conditions(plain)[0]
         halves = any(access.dtype in NARROW["float32"] for access in walk(plain) if isinstance(access, Access))
-        undivided = not on_gpu and any(p.select is p.read for p in padded)  # whatever is computed of it
-        if not padded or not (undivided or is_product(term) or (is_plain_product if on_gpu or halves else is_narrow_product)(term)):
+        gathers = any(is_gather(sub) for p in padded for sub in p.read.subscripts)  # which take long, whatever is computed of them
+        reused = not halves and is_reused(a.results, [access for access in walk(term) if isinstance(access, Access)])
+        products = is_product(term) or (is_plain_product if on_gpu or halves else is_narrow_product)(term)
+        if not padded or not (products or not on_gpu and (gathers or reused)):
             return [a]
         if on_gpu and product_sides(replace(a, value=term)) is None:
             return [a]  # results share no element but those of neighbouring windows, which caches hold: a copy would be traffic alone
