@@ -123,7 +123,7 @@ class _Hoisting:
             return False
         if any(lower < 0 for name, lower, _ in self.a.bounds if name in dims):
             return False
-        if isinstance(value, Access) and self.cpu and any(map(self.is_of_sum, value.subscripts)):
+        if isinstance(value, Access) and self.cpu and self.is_padded(value):
             return False
         if guarded and accesses and not (calls and all(map(self.exists, accesses))):
             return False
@@ -150,11 +150,13 @@ class _Hoisting:
         """Whether data are a subscript; of a pointwise assignment those of each element, as others pick rows before a loop."""
         return affine(subscript, self.values) is None and (bool(self.a.reduction) or bool(self.inner & self.dims(subscript)))
 
-    def is_of_sum(self, subscript: Expr) -> bool:
-        """Whether a subscript is a function of a sum of indices alone, over whose values `pad_operands` copies."""
+    def is_padded(self, access: Access) -> bool:
+        """Whether subscripts that are not affine are functions of sums of indices alone, over whose values `pad_operands` copies."""
+        if not self.a.reduction or self.a.dynamic:
+            return False
         boxes = {name: (lower, upper - 1) for name, lower, upper in self.a.bounds}
-        form = form_of(subscript, boxes, self.values) if self.a.reduction and not self.a.dynamic else None
-        return form is not None and len(form) > 1
+        forms = [form_of(sub, boxes, self.values) for sub in access.subscripts if affine(sub, self.values) is None]
+        return None not in forms and any(form is not None and len(form) > 1 for form in forms)
 
     def is_affine_select(self, value: Expr) -> bool:
         """Whether conditions on indices alone choose between parts of a value: no nest evaluates these, but it leaves out what is 0."""
