@@ -13,12 +13,12 @@ from tcjit.grammar.affine import condition as affine_condition
 from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select, Unary
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import children, replaced, walk, with_indices
+from tcjit.grammar.walk import replaced, walk, with_indices
 from tcjit.mapping.assignment import DynamicRanges
 from tcjit.mapping.isl import context, points, sizes_in
 from tcjit.mapping.reduction import conjunction, identity
 from tcjit.mapping.storage import Bounds, Storage
-from tcjit.mapping.strides import affine_form
+from tcjit.mapping.strides import affine_form, linear_parts
 
 Copy = tuple[str, tuple[int, ...]]  # its name, and the axes of what is read, outermost first
 Multiple = tuple[frozenset[tuple[str, int]], int, int]  # a linear form, its constant, and a number that it is a multiple of
@@ -258,7 +258,7 @@ def form_of(sub: Expr, boxes: Mapping[str, tuple[int, int]], values: Mapping[str
     between its least and its greatest, where it is checked."""
     if affine_form(sub, values) is not None or any(isinstance(part, Access) for part in walk(sub)):
         return None
-    forms = dict.fromkeys(frozenset(form.items()) for form, _ in _linear_parts(sub, values).values())
+    forms = {frozenset(form) for form, _ in linear_parts(sub, values).values()}
     (form,) = forms if len(forms) == 1 else (None,)
     return None if form is None or is_gather(sub) and not _takes_all(dict(form), boxes) else form
 
@@ -301,18 +301,9 @@ def _axis(
     return PaddedAxis(sub, form, least, greatest, own, size if dynamic else None, divisor, step=step or 1)
 
 
-def _linear_parts(expr: Expr, values: Mapping[str, int]) -> dict[Expr, tuple[dict[str, int], int]]:
-    """The largest parts of an index expression that are linear in indices, with their forms."""
-    form = affine_form(expr, values)
-    if form is not None:
-        terms = {dim: factor for dim, factor in form[0].items() if factor}
-        return {expr: (terms, form[1])} if terms else {}
-    return {part: form for child in children(expr) for part, form in _linear_parts(child, values).items()}
-
-
 def _over_place(expr: Expr, axis: PaddedAxis, values: Mapping[str, int]) -> Expr:
     """An index expression whose linear parts are the form of an axis, over the index of that."""
-    parts = _linear_parts(expr, values)
+    parts = linear_parts(expr, values)
     return replaced(expr, {part: plus(axis.place, constant - axis.form[1]) for part, (_, constant) in parts.items()})
 
 
@@ -363,7 +354,7 @@ def _in_terms_of(
         return None
     difference = linear(Binary("-", condition.left, condition.right, dtype="int64"), values)
     if difference is None and condition.left.dtype == "int64":
-        forms = [form for form, _ in _linear_parts(condition, values).values()]
+        forms = [dict(form) for form, _ in linear_parts(condition, values).values()]
         over = (axis for axis in axes if axis.function is not None and all(form == axis.form[0] for form in forms))
         return next((_over_place(condition, axis, values) for axis in over if affine_condition(condition, values)), None)
     if difference is None or not all(isinstance(factor, int) for factor in difference[0].values()):

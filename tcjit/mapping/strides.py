@@ -8,10 +8,13 @@ from math import prod
 
 from tcjit.grammar.affine import linear, linear_form, text
 from tcjit.grammar.ast import Access, Binary, Expr, Index, Scalar, Size
-from tcjit.grammar.polynomial import expression, from_terms, integer, names
-from tcjit.grammar.walk import walk
+from tcjit.grammar.polynomial import INTEGERS, expression, from_terms, integer, names
+from tcjit.grammar.walk import children, walk
 from tcjit.mapping.scop import Scop, ScopStatement
 from tcjit.mapping.storage import Bounds, Storage
+
+Form = tuple[tuple[str, int], ...]  # the coefficients of indices
+LinearParts = dict[Expr, tuple[Form, int]]  # of a value those that are linear in indices, with their forms and constants
 
 KEPT = 32  # elements of a row that a thread of a GPU can keep in registers
 INTERLEAVED = 4  # elements between lanes, at most, that C compilers load and store with shuffles
@@ -31,6 +34,15 @@ def affine_form(subscript: Expr, values: Mapping[str, int]) -> tuple[dict[str, i
         return None
     known = {name: factor for name, factor in form[0].items() if isinstance(factor, int)}
     return (known, form[1]) if len(known) == len(form[0]) else None
+
+
+def linear_parts(value: Expr, values: Mapping[str, int]) -> LinearParts:
+    """The largest parts of a value that are linear in indices, with their forms and constants."""
+    form = affine_form(value, values) if value.dtype in INTEGERS else None
+    if form is not None:
+        terms = tuple(sorted((dim, factor) for dim, factor in form[0].items() if factor))
+        return {value: (terms, form[1])} if terms else {}
+    return {part: form for child in children(value) for part, form in linear_parts(child, values).items()}
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ import islpy as isl
 from tcjit.grammar.affine import affine, guarded_accesses, is_gather, isl_name
 from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Select
-from tcjit.grammar.polynomial import INTEGERS, names
-from tcjit.grammar.walk import children, rebuild, replaced, walk
+from tcjit.grammar.polynomial import names
+from tcjit.grammar.walk import rebuild, replaced, walk
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.convex_parts import convex_parts
 from tcjit.mapping.isl import context, index_fact, points
@@ -31,10 +31,7 @@ from tcjit.mapping.padded_copies import stays_inside
 from tcjit.mapping.passes.hoist_invariants import TRAFFIC, TYPES, USES, WORTH_HOISTING, WORTH_LOAD
 from tcjit.mapping.reduction import conjuncts, guarded_factors, identity, is_reused
 from tcjit.mapping.storage import fresh
-from tcjit.mapping.strides import affine_form
-
-Form = tuple[tuple[str, int], ...]  # the coefficients of indices
-Parts = dict[Expr, tuple[Form, int]]  # of a value those that are linear in indices, with their forms and constants
+from tcjit.mapping.strides import Form, LinearParts, linear_parts
 
 SHORTER = 2  # times fewer elements than there are values of the indices that pay for a table of forms
 
@@ -96,8 +93,8 @@ class _Tables:
         served = len(convex_parts(alone, self.values) or ()) == 1 if self.a.reduction else any(divisions(self.a, self.values))
         if served or not all(map(self.exists, (access for access, guards in guarded_accesses(self.a.value) if test in dict(guards)))):
             return None
-        parts, dims = _linear_parts(test, self.values), sorted(frozenset(names(test)) & self.a.extents.keys())
-        own: Parts = {index(dim): (((dim, 1),), 0) for dim in dims}
+        parts, dims = linear_parts(test, self.values), sorted(frozenset(names(test)) & self.a.extents.keys())
+        own: LinearParts = {index(dim): (((dim, 1),), 0) for dim in dims}
         if self.count(parts) > self.count(own):
             parts = own
         if names(test).keys() != {*dims} or self.a.points < USES * self.count(parts):
@@ -110,7 +107,7 @@ class _Tables:
         places = zip(access.subscripts, self.temporaries.tensors[access.tensor].shape, strict=True)
         return all(is_gather(sub) or stays_inside(sub, extent, boxes, self.values) for sub, extent in places)
 
-    def count(self, parts: Parts) -> int:
+    def count(self, parts: LinearParts) -> int:
         """The elements of a table over linear forms."""
         return prod(self.axis(form, []).extent for form in {form for form, _ in parts.values()})
 
@@ -127,7 +124,7 @@ class _Tables:
 
     def tabulated(self, value: Expr, conditions: Sequence[str]) -> Expr:
         """The element of a table, or the value where that does not pay."""
-        parts = _linear_parts(value, self.values)
+        parts = linear_parts(value, self.values)
         dims = frozenset(names(value)) & self.a.extents.keys()
         work = operations(value)
         if not any(len(form) > 1 for form, _ in parts.values()) or may_fail(value, self.values) or names(value).keys() != dims:
@@ -140,7 +137,7 @@ class _Tables:
             return value
         return self.element(value, parts, conditions)
 
-    def element(self, value: Expr, parts: Parts, conditions: Sequence[str]) -> Expr:
+    def element(self, value: Expr, parts: LinearParts, conditions: Sequence[str]) -> Expr:
         """The element of a value's table over the linear forms of its parts."""
         axes = {form: self.axis(form, conditions) for form, _ in parts.values()}
         taken = {*self.a.dims, *self.values}
@@ -177,12 +174,3 @@ def _at(place: str, constant: int, dtype: str) -> Expr:
     """The value of a linear part at a place of the table."""
     value = plus(index(place), constant)
     return value if dtype == "int64" else Cast(value, dtype=dtype)
-
-
-def _linear_parts(expr: Expr, values: Mapping[str, int]) -> Parts:
-    """The largest parts of a value that are linear in indices, with their forms and constants."""
-    form = affine_form(expr, values) if expr.dtype in INTEGERS else None
-    if form is not None:
-        terms = tuple(sorted((dim, factor) for dim, factor in form[0].items() if factor))
-        return {expr: (terms, form[1])} if terms else {}
-    return {part: form for child in children(expr) for part, form in _linear_parts(child, values).items()}
