@@ -144,6 +144,16 @@ def test_rows_that_are_used_again_are_gathered_once() -> None:
     assert len(hoisted(bag, {"E": (500, 64), "I": (100, 20)})) == 1  # each is used once
 
 
+def test_borders_are_left_to_padded_copies_where_these_can_have_them() -> None:
+    """Not beside rows that data pick, which are gathered once as before."""
+    text = """def f(float(G,H) X, int64(C) I, float(F,C,3) K) -> (Y) {
+        Y(f,h) +=! X(%s, min(max(h+r-1,0),H-1)) * K(f,c,r) where h in 0:H, r in 0:3 }"""
+    shapes = {"X": (20, 100), "I": (20,), "K": (40, 20, 3)}
+    assert len(hoisted(text % "c", shapes)) == 1
+    made = hoisted(text % "I(c)", shapes)
+    assert len(made) == 2 and made[0].startswith("Y_invariant(c, h, r) = X(I(c), min(max(")
+
+
 def test_remainders_of_integers_are_computed_once() -> None:
     """No vector has them; by sizes and by data, which are checked wherever the sum has a term."""
     text = "def f(float(B,N) X) -> (Y) { Y(b,k) +=! X(b,n) * cos(6.28 * float((k*n) % N) / float(N)) where k in 0:N }"
