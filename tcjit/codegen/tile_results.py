@@ -146,16 +146,20 @@ class TileEpilogue:
         row = {dim: place for (dim, _), place in zip(leaf.rows, self.places_of_row(), strict=True)}
         tests, limits = self.limits(row)
         count, first = str(lanes), f"tc_f_{leaf.lane} - tc_o_{leaf.lane}" if self.tile.overlaps(leaf.lane) else "0"
-        for limit in limits:
-            lines.append(f"const int64_t tc_n = {limit} < {count} ? {limit} : {count};")
-            count = "tc_n"
+        counted = list[str]()
+        for number, limit in enumerate(limits):
+            counted.append(f"const int64_t tc_n{number or ''} = {limit} < {count} ? {limit} : {count};")
+            count = f"tc_n{number or ''}"
+        by_row = any("tc_r" in limit for limit in limits)  # each row has a number of lanes of its own
+        lines += [] if by_row else counted
         where = {**row, **({} if self.tile.over_terms else {leaf.lane: "tc_l"})}
-        if self.along_rows:
+        if self.along_rows and not by_row:
             return [*lines, *self.by_lanes(where, complete, (first, count), tests)]
         if self.tile.over_terms and not self.tile.sums_in_memory and any(map(self.evaluates_functions, self.tile.s.epilogue)):
             lines += [f"tc_t[{r}] = 0;" for r in range(len(self.tile.rows), self.whole_vectors)]
             return [*lines, *(line for e in self.tile.s.epilogue for line in self.evaluated_rows(e, where, tests))]
         lines.append(f"for (int64_t tc_r = 0; tc_r < {len(self.tile.rows)}; ++tc_r) {self.tile.guard(tests)}{{")
+        lines += counted if by_row else []
         for e in self.tile.s.epilogue:
             own = f"{complete}[{lanes} * tc_r + tc_l]"
             reads = [access for access, _ in guarded_accesses(e.value)]
@@ -340,7 +344,7 @@ class TileEpilogue:
                 tests.append(f"{value} {'==' if check.equality else '>='} 0")
             else:
                 step = check.coefficients[lane]
-                if step > 0 or check.equality or counts:
+                if step > 0 or check.equality:
                     raise MappingError("an epilogue of results whose lanes do not end once", hint="vector_width=1")
                 last = value if step == -1 else f"tc_floor_quotient({value}, {-step})"
                 counts.append(f"({last} - tc_o_{lane} + 1)")

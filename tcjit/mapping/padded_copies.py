@@ -222,11 +222,12 @@ class _Padder:
         there = with_indices(padding.inside, {axis.index.name: axis.element for axis in padding.axes})
         texts = [affine_condition(condition, self.values) for condition in (conjunction(conditions), there)]
         facts = [f"{lower} <= {isl_name(name)} <= {upper}" for name, (lower, upper) in self.boxes.items()]
-        facts += [f"({text})" for part in kept if (text := affine_condition(part, self.values)) is not None]
-        if None in texts:
+        known = [part for part in kept if names(part).keys() <= self.boxes.keys()]
+        facts += [f"({text})" for part in known if (text := affine_condition(part, self.values)) is not None]
+        if None in texts or not {name for one in (*conditions, there) for name in names(one)} <= self.boxes.keys():
             return False
-        ctx, dims = context(), [isl_name(name) for name in self.boxes]
-        before, after = (points(ctx, dims, [*facts, f"({text})"]) for text in texts)
+        ctx, dims, sizes = context(), [isl_name(name) for name in self.boxes], sizes_in([*conditions, there, *known], self.values)
+        before, after = (points(ctx, dims, [*facts, f"({text})"], sizes) for text in texts)
         return bool(before.is_equal(after))
 
     def _holds_reads(self, padding: Padding, select: Select) -> bool:

@@ -17,6 +17,7 @@ from tcjit.grammar.ast import Program
 from tcjit.mapping import tree as trees
 from tcjit.mapping.assemble import assemble
 from tcjit.mapping.assignment import Assignments, to_scop
+from tcjit.mapping.bands import NARROW, NARROW_ON_GPU
 from tcjit.mapping.collapse import collapse, order_axes, verify_collapse
 from tcjit.mapping.dependences import Dependences, dependences
 from tcjit.mapping.extract import extract
@@ -65,6 +66,7 @@ from tcjit.mapping.passes.schedule_rows import RowGroup, row_groups, schedule_ro
 from tcjit.mapping.passes.schedule_scan import schedule_scan
 from tcjit.mapping.passes.schedule_scatter import schedule_scatter
 from tcjit.mapping.passes.simplify_reductions import simplify_reductions
+from tcjit.mapping.passes.skew_reductions import skew_reductions
 from tcjit.mapping.passes.split_index_sets import split_index_sets, split_sums
 from tcjit.mapping.passes.split_initialisation import split_initialisation
 from tcjit.mapping.passes.split_reduction import split_reduction
@@ -162,8 +164,12 @@ def build_scop(
     assignments = proved(narrow_bounds, assignments)
     assignments = proved(eliminate_conditions, assignments)
     assignments = step(eliminate_indices, assignments, prove != "none", nests)
+    whole = assignments
     assignments = proved(split_selects, assignments) if nests else assignments
     assignments = proved(split_unions, assignments) if nests else assignments
+    assignments = proved(skew_reductions, assignments, NARROW if isinstance(target, Machine) else NARROW_ON_GPU)
+    if assignments.assignments != whole.assignments:
+        assignments = proved(eliminate_conditions, assignments)
     assignments = proved(widen, assignments)
     assignments = proved(reduce_strength, assignments) if isinstance(target, Machine) else assignments
     assignments = proved(number_values, assignments) if isinstance(target, Machine) else assignments

@@ -40,7 +40,8 @@ def wrong_unswitched(before: Assignments, after: Assignments, old: Assignment, n
         if copy.constraints or copy.dynamic or [copy.ranges[name] for name in own] != [old.ranges.get(name) for name in places]:
             return None
         found, value = _chosen(with_names(copy.value, dict(zip(own, places, strict=True))))
-        return value if Counter(found) == guards else None
+        inside = not guards - Counter(found) and Counter(found) <= Counter(conditions)
+        return value if inside and reads_inside(replace(after, assignments=(copy,)), copy) else None
 
     inside = [guarded(factor) for factor in product]
     if Counter(one or factor for one, factor in zip(inside, product, strict=True)) != Counter(wanted):

@@ -1,8 +1,8 @@
 """What the calling convention needs to know of a torch tensor: its memory, and whether a kernel may read it as it stands."""
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -21,6 +21,8 @@ TORCH: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPES}
 NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in TORCH.items()}
 _CODES = {"signed": 0, "unsigned": 1, "float": 2, "bool": 6}  # DLPack's; bfloat16 has a code of its own
 _BFLOAT = 4
+
+_modes_before_dispatch: Callable[[], int] = torch._ops._len_torch_dispatch_stack_pre_dispatch
 
 
 def codes(dtype: str) -> tuple[int, int]:
@@ -45,7 +47,9 @@ def device_of(tensor: torch.Tensor) -> str:
 @lru_cache(maxsize=len(DEVICE_TYPES))
 def _plain_keys(device: str) -> frozenset[int]:
     """The dispatch keys of a tensor on such a device with nothing special about it, made in and out of inference mode."""
-    with _disable_current_modes(), torch._C._DisableFuncTorch():  # the first call may be inside a transform or a mode
+    # the first call may be inside a transform or a mode; where there is none, torch's modules for modes stay unread
+    modes = torch._C._len_torch_dispatch_stack() or _modes_before_dispatch()
+    with _disable_current_modes() if modes else nullcontext(), torch._C._DisableFuncTorch():
         with torch.inference_mode(False):
             usual = torch._C._dispatch_keys(torch.empty(0, device=device)).raw_repr()
         with torch.inference_mode():

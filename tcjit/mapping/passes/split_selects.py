@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tcjit.grammar.affine import linear
-from tcjit.grammar.ast import Access, Binary, Const, Expr, Select, Unary
-from tcjit.grammar.polynomial import names
+from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select, Unary
+from tcjit.grammar.polynomial import Value, ZeroDivisor, integer, names, number
 from tcjit.grammar.walk import walk, with_indices
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.operations import may_fail
@@ -64,16 +63,65 @@ def _somewhere(test: Expr, truth: bool, ends: Ends, values: Mapping[str, int]) -
     if test.op == ("||" if truth else "&&"):
         sides = _somewhere(test.left, truth, ends, values), _somewhere(test.right, truth, ends, values)
         return None if sides[0] is None or sides[1] is None else Binary("||", sides[0], sides[1], dtype="bool")
-    if test.op not in LEAST_WHERE_TRUE or test.left.dtype != "int64":
+    comparison = "==" if test.op == "!=" else test.op
+    truth = truth != (test.op == "!=")
+    steps = _steps(test, ends, values)
+    if steps is None:
         return None
-    form = linear(Binary("-", test.left, test.right, dtype="int64"), values)
-    if form is None:
+    least, greatest = ({name: number(ends[name][(step > 0) is last]) for name, (step, _) in steps.items()} for last in (False, True))
+    if comparison in LEAST_WHERE_TRUE:
+        found = with_indices(test, least if LEAST_WHERE_TRUE[comparison] is truth else greatest)
+        return found if truth else Unary("!", found, dtype="bool")
+    if comparison != "==":
         return None
-    least, at = LEAST_WHERE_TRUE[test.op] is truth, dict[str, Expr]()
-    for name, (lower, upper) in ends.items():
-        step = form[0].get(name, 0)
-        if not isinstance(step, int):
+    first, last = (replace(test, op="==", left=with_indices(test.left, at), right=with_indices(test.right, at)) for at in (least, greatest))
+    if not truth:  # one of the ends is another value
+        ends_differ = integer(Binary("-", *map(_difference, (last, first)), dtype="int64"), values)
+        if isinstance(ends_differ, int) and ends_differ:
+            return Const(True, dtype="bool")
+        return Unary("!", Binary("&&", first, last, dtype="bool"), dtype="bool")
+    if len(steps) > 1 or any(not single for _, single in steps.values()):
+        return None
+    return Binary("&&", replace(first, op="<="), replace(last, op=">="), dtype="bool")
+
+
+def _difference(test: Binary) -> Expr:
+    return Binary("-", test.left, test.right, dtype="int64")
+
+
+def _steps(test: Binary, ends: Ends, values: Mapping[str, int]) -> dict[str, tuple[int, bool]] | None:
+    """For each of some indices in a comparison whether the left side less the right one grows with it, 1, or falls, -1, and whether it then
+    takes every value between its ends; None where one may do either."""
+    if test.left.dtype != "int64":
+        return None
+    try:
+        difference = integer(_difference(test), values)
+    except ZeroDivisor:
+        return None
+    found = {}
+    for name in (name for name in names(test) if name in ends):
+        steps = None if difference is None else _step(difference, name)
+        if steps is None:
             return None
-        at[name] = Const(lower if (step >= 0) is least else upper, dtype="int64")
-    found = with_indices(test, at)
-    return found if truth else Unary("!", found, dtype="bool")
+        if steps[0]:
+            found[name] = steps
+    return found
+
+
+def _step(value: Value, name: str) -> tuple[int, bool] | None:
+    """The same for an index of a sum of indices and of quotients of such sums; 0 for one that it does not have."""
+    signs, largest = set[int](), 0
+    for monomial, factor in () if isinstance(value, int) else value.terms.items():
+        if not any(name in names(part) for part in monomial):
+            continue
+        inner: tuple[int, bool] | None = None
+        match monomial:
+            case (Index(),):
+                inner = 1, True
+            case (Binary(op="/", left=left, right=Const(value=int(divisor))),) if divisor > 0 and (numerator := integer(left)) is not None:
+                inner = _step(numerator, name)
+        if inner is None:
+            return None
+        signs.add(inner[0] if factor > 0 else -inner[0])
+        largest += abs(factor) if inner[1] else 2
+    return None if len(signs) > 1 else (signs.pop() if signs else 0, largest <= 1)

@@ -47,8 +47,14 @@ def unswitch_reductions(before: Assignments) -> Assignments:
             if not everywhere and _is_plain(factor, before.values):
                 continue
             bounds = tuple((name, *a.ranges[name]) for name in names(factor) if name in a.ranges)
-            made.append(temporaries.stored(a, f"{a.tensor}_guarded", _chosen(guards, factor), bounds))
-            elements[factor] = made[-1].element
+            copy = temporaries.stored(a, f"{a.tensor}_guarded", _chosen(guards, factor), bounds)
+            if not reads_inside(before.with_parts([[copy]], temporaries), copy):  # some elements are there under more conditions only
+                own = [one for one in conditions if one in guards or names(one).keys() & a.ranges.keys() <= {*copy.dims}]
+                copy = replace(copy, value=_chosen(own, factor))
+                if not reads_inside(before.with_parts([[copy]], temporaries), copy):
+                    return [a]
+            made.append(copy)
+            elements[factor] = copy.element
         product = reduce(partial(Binary, "*", dtype=a.value.dtype), (elements.get(factor, factor) for factor in factors))
         value = _chosen([one for one in conditions if one not in guards], product)
         if everywhere:
