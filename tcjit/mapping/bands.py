@@ -1,4 +1,4 @@
-"""The bands of reductions: terms that conditions keep between two edges, a constant number of them, where the edges move with other indices."""
+"""The bands of reductions: terms that conditions keep between two edges, a constant number of them; the edges move with other indices."""
 
 from __future__ import annotations
 

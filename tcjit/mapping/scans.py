@@ -9,14 +9,14 @@ import islpy as isl
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import isl_name
-from tcjit.grammar.ast import Index
+from tcjit.grammar.ast import Index, Select
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.isl import context, has, images, points
 from tcjit.mapping.nest.affine_statement import affine_statement
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
 from tcjit.mapping.nest.statement import DIM, AffineStatement, parameter_names, parameters
-from tcjit.mapping.reduction import casts_inside, identity
+from tcjit.mapping.reduction import casts_inside, conjunction, guarded_term, identity
 from tcjit.mapping.storage import Bounds
 
 
@@ -27,16 +27,21 @@ def scan_candidate(a: Assignment, before: Assignments) -> AffineStatement | None
         return None
     if len(a.terms) != 1 or not all(isinstance(sub, Index) for sub in a.subscripts):
         return None
-    # where elements lie does not matter here
-    contiguous = {storage.name: replace(storage, layout="contiguous") for storage in before.tensors}
+    conditions, term = guarded_term(casts_inside(a.value), a.operator, before.values)
+    if not conditions:
+        return None
+    # what a term is does not matter here: any value that is not the identity stands for it
+    neutral, any_other = (identity(operator, term.dtype) for operator in (a.operator, "max=" if a.operator == "min=" else "min="))
+    value = Select(conjunction([test for _, test in conditions]), any_other, neutral, dtype=term.dtype)
     try:
-        whole = affine_statement("S", replace(a, value=casts_inside(a.value)), contiguous, before.program, context())
+        whole = affine_statement("S", replace(a, value=value), before.storages, before.program, context())
     except MappingError:
         return None
     s = restrict(whole, a.value.dtype, before.values)
     if s is whole:
         return None
     verify_restrict(whole, s, before.values)
+    s = replace(s, body=term)
     return _for_all_sizes(s) or s
 
 
