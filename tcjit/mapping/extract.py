@@ -11,6 +11,7 @@ from tcjit.grammar.arithmetic import index
 from tcjit.grammar.ast import Binary, Const, Expr, Index, Program, Select, Statement, TargetSubscript
 from tcjit.grammar.polynomial import number
 from tcjit.mapping.assignment import Assignment, Assignments
+from tcjit.mapping.operations import may_fail
 from tcjit.mapping.reduction import conjunction, conjuncts, identity
 from tcjit.mapping.storage import Storage, fresh
 
@@ -66,8 +67,11 @@ def _with_indices_first(value: Expr, values: Mapping[str, int]) -> Expr:
     if not isinstance(value, Select) or not isinstance(value.other, Const):
         return value
     parts = conjuncts(value.condition)
-    count = len(list(takewhile(lambda part: condition(part, values) is not None, parts)))
-    if not 0 < count < len(parts):
+    affine = [condition(part, values) is not None for part in parts]
+    sure = len(list(takewhile(lambda part: not may_fail(part, values), parts)))  # others are evaluated where all before them hold
+    first = [part for number, part in enumerate(parts) if affine[number] and number <= sure]
+    rest = [part for part in parts if part not in first]
+    if not first or not rest:
         return value
-    first, rest = (conjunction(some) for some in (parts[:count], parts[count:]))
-    return replace(value, condition=first, then=_with_indices_first(replace(value, condition=rest), values))
+    inside = replace(value, condition=conjunction(rest))
+    return replace(value, condition=conjunction(first), then=_with_indices_first(inside, values))

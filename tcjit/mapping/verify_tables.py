@@ -1,4 +1,4 @@
-"""Tables of functions of indices: what an assignment reads of them is what it computed."""
+"""Tables of functions of indices, and of data: what an assignment reads of them is what it computed."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ def _without_truths(value: Expr) -> Expr:
 
 
 def wrong_tables(proof: Instances, before: Assignments, after: Assignments, old: Assignment, new: Sequence[Assignment]) -> str:
-    """Tables of functions of indices alone, read at subscripts for which they are what was computed."""
+    """Tables of functions of indices and of elements, read at subscripts for which they are what was computed."""
     *tables, update = new
     made = {table.tensor: table for table in tables}
     for table in tables:
         storage, places = after.storages[table.tensor], tuple(index(name) for name in table.dims)
         whole = table.subscripts == places and table.bounds == tuple((name, 0, end) for name, end in zip(table.dims, storage.shape))
         plain = table.operator == "=" and storage.role == "temporary" and storage.dtype == table.value.dtype and not table.constraints
-        if table.tensor in before.storages or table.inputs or not (whole and plain) or set(table.dims) & set(old.dims):
-            return "a table is no function of its indices"
+        changes = table.inputs & {old.tensor, *made} or not reads_inside(after, table)
+        if table.tensor in before.storages or changes or not (whole and plain) or set(table.dims) & set(old.dims):
+            return "a table is no function of its indices and of what stays as it is"
 
     def computed(access: Access) -> Expr:
         if access.tensor not in made:

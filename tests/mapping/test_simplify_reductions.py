@@ -55,6 +55,16 @@ def simplified(text: str, shapes: Shapes = X) -> list[Assignment]:
             "Y(i, j) = max(Y(i, j - 1), X(i, j)) where i in 0:6, j in 1:9",
         ),
         (
+            prefix("k <= j", body="(X(i,k) > 0.0 ? X(i, k / 2) : X(i, min(k + 1, 8)))"),  # whatever a term is
+            "i in 0:6, j in 0:1, k in 0:1",
+            "Y(i, j) = Y(i, j - 1) + (X(i, j) > 0.0 ? X(i, j / 2) : X(i, min(j + 1, 8))) where i in 0:6, j in 1:9",
+        ),
+        (
+            prefix("X(i,k) > 0.0 && k <= j", body="1.0"),  # data first
+            "i in 0:6, j in 0:1, k in 0:1",
+            "Y(i, j) = Y(i, j - 1) + (X(i, j) > 0.0 ? 1.0 : 0.0) where i in 0:6, j in 1:9",
+        ),
+        (
             "def f(float(M,N) X) -> (Y) { Y(i,j) *=! (k <= i ? X(k,j) : 1.0) where k in 0:M, i in 0:M }",
             "i in 0:1, j in 0:9, k in 0:1",
             "Y(i, j) = Y(i - 1, j) * X(i, j) where i in 1:6, j in 0:9",

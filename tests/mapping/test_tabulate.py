@@ -5,6 +5,7 @@ Modules: mapping.passes.tabulate mapping.verify_tables
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -94,6 +95,71 @@ def test_conditions_that_no_domain_is_made_of() -> None:
     assert tabulated("Y(b,t) +=! t * s < 100 ? X(b,s) : 0.0 where t in 0:T")[0].endswith("? 1.0 : 0.0 where v in 0:60, v1 in 0:60")
     pointwise = tabulated("Y(b,t) = (b + t) % 5 == 2 ? exp(X(b,t)) : 0.0", 600)
     assert len(pointwise) == 2 and "Y_table(b + t) != 0.0 ? exp(X(b, t)) : 0.0" in pointwise[1]
+
+
+SEGMENTS = "def f(float(B,T) X, float(T,D) V, int32(T) S, int32(B,T) M) -> (Y) {{ Y(b,d) +=! {} }}"
+
+
+def of_segments(body: str) -> tuple[Assignments, Assignments]:
+    given = extract(program(SEGMENTS.format(body), {"X": (30, 60), "V": (60, 40), "S": (60,), "M": (30, 60)}))
+    return given, tabulate(given)
+
+
+@pytest.mark.parametrize(
+    ("body", "tables"),
+    [
+        ("M(b,t) != 0 ? X(b,t) * V(t,d) : 0.0", ["M(v, v1) != 0 ? 1.0 : 0.0 where v in 0:30, v1 in 0:60"]),
+        ("t <= b && S(t) == S(b) ? X(b,t) * V(t,d) : 0.0", ["S(v1) == S(v) ? 1.0 : 0.0 where v in 0:30, v1 in 0:60"]),
+        ("X(b,t) > 0.5 ? X(b,t) * V(t,d) : 0.0", []),  # nests compare what they sum
+        ("X(b,t) * (t <= b ? V(t,d) : 0.0)", ["v1 <= v ? 1.0 : 0.0 where v in 0:30, v1 in 0:60"]),  # in every term
+        ("(t <= b ? X(b,t) : 0.0) * V(t,d)", []),  # computed once for each d
+        ("t > b ? 0.0 : X(b,t) * V(t,d)", []),  # a domain
+    ],
+)
+def test_conditions_on_data_of_other_types_and_inside_of_terms(body: str, tables: list[str]) -> None:
+    given, made = of_segments(body)
+    verify_assignments("tabulate", given, made)
+    assert [one.show().split(" = ", 1)[1] for one in made.assignments[:-1]] == tables
+
+
+def test_a_table_of_what_changes_is_refused() -> None:
+    text = "def f(int32(N,N) A, float(N,N) B) -> (C) { C(i,d) +=! A(i,j) != 0 ? B(j,d) : 0.0 }"
+    given = extract(program(text, {"A": (40, 40), "B": (40, 40)}))
+    made = tabulate(given)
+    verify_assignments("tabulate", given, made)
+    table, update = made.assignments
+    own = replace(table, tensor=update.tensor)
+    for parts in ([own, update], [update, table], [replace(table, value=update.value), update]):
+        with pytest.raises(VerifyError):
+            verify_assignments("tabulate", given, made.with_parts([parts]))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_masks_drawn_at_random(seed: int) -> None:
+    """Conditions on indices and data around terms and around their factors, in any order, with zeros and other values beside."""
+    rng, numbers = random.Random(seed), torch.Generator().manual_seed(seed)
+    m, n, k = (rng.choice([16, 24, 30, 33, 40]) for _ in range(3))
+    kind = rng.choice(["int32", "int64", "uint8", "float"])
+    a, b = (torch.randint(-4, 5, shape, generator=numbers).float() for shape in ((m, k), (k, n)))
+    dtype = getattr(torch, kind)
+    q, p, g = (torch.randint(0, 3, shape, generator=numbers).to(dtype) for shape in ((m, k), (k,), (m,)))
+    i, j, d = torch.arange(m).view(m, 1, 1), torch.arange(k).view(1, k, 1), torch.arange(n).view(1, 1, n)
+    known = {"Q(i,j) > 0": q[:, :, None] > 0, "P(j) == G(i)": p[None, :, None] == g[:, None, None], "P(j) > 1": p[None, :, None] > 1}
+    known |= {"j <= i": j <= i, "d != j": d != j, "(i + j) % 3 != 0": (i + j) % 3 != 0, "i / 4 == j / 4": i // 4 == j // 4, "j < 9": j < 9}
+
+    def guarded(text: str, value: torch.Tensor, other: int) -> tuple[str, torch.Tensor]:
+        names = rng.sample(sorted(known), rng.choice([0, 1, 1, 2]))
+        where = torch.ones(1, 1, 1, dtype=torch.bool)
+        for name in names:
+            where = where & known[name]
+        return (f"({' && '.join(names)} ? {text} : {other})", torch.where(where, value, other)) if names else (text, value)
+
+    left, right = guarded("A(i,j)", a[:, :, None], rng.choice([0, 1])), guarded("B(j,d)", b[None], rng.choice([0, 2]))
+    operator = rng.choice(["+=!", "+=!", "max=!"])
+    body, terms = guarded(f"{left[0]} * {right[0]}", (left[1] * right[1]).expand(m, k, n), 0 if operator == "+=!" else rng.choice([-3, 5]))
+    text = f"""def f(float(M,K) A, float(K,N) B, {kind}(M,K) Q, {kind}(K) P, {kind}(M) G) -> (C) {{ C(i,d) {operator} {body} }}"""
+    wanted = terms.double().sum(1) if operator == "+=!" else terms.double().amax(1)
+    assert torch.equal(tcjit.define(text, target="cpu").f(a, b, q, p, g).double(), wanted)
 
 
 @pytest.mark.parametrize(

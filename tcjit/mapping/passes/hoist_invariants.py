@@ -159,13 +159,20 @@ class _Hoisting:
         return None not in forms and any(form is not None and len(form) > 1 for form in forms)
 
     def is_affine_select(self, value: Expr) -> bool:
-        """Whether conditions on indices alone choose between parts of a value: no nest evaluates these, but it leaves out what is 0."""
+        """Whether conditions on indices alone choose between parts of a value: no nest evaluates these. What is 0 beside a window of a
+        tensor is left to `pad_operands`."""
         if not isinstance(value, Select):
             return all(map(self.is_affine_select, children(value)))
         arms = (value.then, value.other)
         if not self.a.reduction or condition(value.condition, self.values) is None:
             return False
-        return all(self.is_affine_select(arm) and not (isinstance(arm, Const) and arm.value == 0) for arm in arms)
+        padded = any(isinstance(arm, Const) and arm.value == 0 for arm in arms) and self.has_windows(value)
+        return not padded and all(map(self.is_affine_select, arms))
+
+    def has_windows(self, value: Expr) -> bool:
+        """Whether several indices make a subscript."""
+        places = [sub for part in walk(value) if isinstance(part, Access) for sub in part.subscripts]
+        return any(len(self.dims(sub)) > 1 for sub in places)
 
     def dims(self, value: Expr) -> frozenset[str]:
         """The dimensions that a value depends on; long sums are asked for those of all their parts."""

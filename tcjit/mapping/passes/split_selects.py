@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tcjit.grammar.affine import condition
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select, Unary
 from tcjit.grammar.polynomial import Value, ZeroDivisor, integer, names, number
 from tcjit.grammar.walk import walk, with_indices
@@ -98,9 +99,11 @@ def _steps(test: Binary, ends: Ends, values: Mapping[str, int]) -> dict[str, tup
         difference = integer(_difference(test), values)
     except ZeroDivisor:
         return None
+    if difference is None or condition(test, values) is None:
+        return None
     found = {}
     for name in (name for name in names(test) if name in ends):
-        steps = None if difference is None else _step(difference, name)
+        steps = _step(difference, name)
         if steps is None:
             return None
         if steps[0]:

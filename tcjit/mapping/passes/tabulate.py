@@ -5,7 +5,7 @@ that it depends on.
 This is strength reduction by tables; what depends on the indices themselves is left to `hoist_invariants`.
 
 Conditions on indices that leave no convex set of terms, as ``(i + j) % 3 != 0`` or ``i * j < N``, have a table as well where elements are
-used for several results: a nest reads it, and chooses.
+used for several results: a nest reads it, and chooses. So have those on data of other types, as ``Segment(j) == Segment(i)``.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from typing import NamedTuple
 import islpy as isl
 
 from tcjit.grammar.affine import affine, guarded_accesses, is_gather, isl_name
+from tcjit.grammar.affine import conjuncts as affine_conjuncts
 from tcjit.grammar.arithmetic import index, plus, total
-from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Select
-from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import rebuild, replaced, walk
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index, Select
+from tcjit.grammar.polynomial import names, number
+from tcjit.grammar.walk import rebuild, replaced, walk, with_accesses
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.convex_parts import convex_parts
+from tcjit.mapping.equality import conditions_of
 from tcjit.mapping.isl import context, index_fact, points
 from tcjit.mapping.nest.strip_mine import divisions
 from tcjit.mapping.operations import divides_integers, may_fail, operations
 from tcjit.mapping.padded_copies import stays_inside
 from tcjit.mapping.passes.hoist_invariants import TRAFFIC, TYPES, USES, WORTH_HOISTING, WORTH_LOAD
-from tcjit.mapping.reduction import conjuncts, guarded_factors, identity, is_reused
+from tcjit.mapping.reduction import EXTREMES, conjuncts, guarded_factors, guarded_term, identity, is_reused
 from tcjit.mapping.storage import fresh
 from tcjit.mapping.strides import Form, LinearParts, linear_parts
 
@@ -73,29 +75,49 @@ class _Tables:
     def with_conditions(self) -> Expr:
         """The value that reads the conditions on indices which no nest's domain is made of: those of products, and those that divide."""
         a, chosen = self.a, [part for part in walk(self.a.value) if isinstance(part, Select)]
-        guards, factors = guarded_factors(a.value)
-        reused = bool(guards) and a.operator == "+=" and is_reused(a.results, factors)
+        guards = guarded_factors(a.value)[0] if a.operator == "+=" else conditions_of(a.value, a.operator)[0]
+        outside = [part for _, test in guarded_term(a.value, a.operator, self.values)[0] for part, _ in affine_conjuncts(test, True)]
+        elements = [part for part in walk(a.value) if isinstance(part, Access)]
+        reused = bool(a.reduction) and a.operator in ("+=", *EXTREMES) and is_reused(a.results, elements)
         tables: dict[Expr, Expr] = {}
-        for test in dict.fromkeys(test for part in chosen for test in conjuncts(part.condition)):
+        for test, choice in {test: part for part in chosen for test in conjuncts(part.condition)}.items():
+            data = [part for part in walk(test) if isinstance(part, Access)]
             divides = any(map(divides_integers, walk(test))) and (a.reduction or a.dims[-1] in names(test))
-            pays = reused and test in guards or divides and a.points >= WORTH_HOISTING
-            if pays and not any(isinstance(part, Access) for part in walk(test)) and (read := self.condition(test)) is not None:
+            inside = test not in outside and self.is_whole(choice) and not _has_windows(choice)  # in every term
+            pays = reused and (test in guards or inside) or divides and a.points >= WORTH_HOISTING and not data
+            if pays and self.is_apart(test, data) and (read := self.condition(test, data, not inside)) is not None:
                 tables[test] = read
         return replaced(a.value, tables)
 
-    def condition(self, test: Expr) -> Expr | None:
-        """Whether the element of a table for a condition is not 0; None for those that a nest's domain is made of, copies in digits do
-        without, or that change often."""
+    def is_whole(self, value: Expr) -> bool:
+        """Whether a value changes with nearly all indices, so that it is no invariant."""
+        return self.a.points < USES * prod(self.a.extents[dim] for dim in names(value) if dim in self.a.extents)
+
+    def is_apart(self, test: Expr, data: Sequence[Access]) -> bool:
+        """Whether the data in a condition, if there are any, are of types that no nest of the assignment compares; those that are compared
+        with an index bound its loop, or pick results."""
+        if not data:
+            return True
+        others = all(one.dtype != self.a.value.dtype and one.tensor != self.a.tensor and self.exists(one) for one in data)
+        return others and not names(with_accesses(test, lambda access: number(0)))
+
+    def condition(self, test: Expr, data: Sequence[Access], outside: bool) -> Expr | None:
+        """Whether the element of a table for a condition is not 0; None for those ``outside`` of the term, or of a pointwise value, that a
+        nest's domain is made of, or that copies in digits do without, and for those that change often."""
         zero = identity("+=", self.a.value.dtype)
         alone = replace(self.a, value=Select(test, Const(1.0, dtype=zero.dtype), zero, dtype=zero.dtype))
         if zero.dtype not in TYPES or may_fail(test, self.values):
             return None
-        served = len(convex_parts(alone, self.values) or ()) == 1 if self.a.reduction else any(divisions(self.a, self.values))
+        if self.a.reduction:
+            served = outside and len(convex_parts(alone, self.values) or ()) == 1
+        else:
+            served = any(divisions(self.a, self.values))
         if served or not all(map(self.exists, (access for access, guards in guarded_accesses(self.a.value) if test in dict(guards)))):
             return None
-        parts, dims = linear_parts(test, self.values), sorted(frozenset(names(test)) & self.a.extents.keys())
-        own: LinearParts = {index(dim): (((dim, 1),), 0) for dim in dims}
-        if self.count(parts) > self.count(own):
+        parts, dims = linear_parts(test, self.values), [dim for dim in self.a.dims if dim in names(test)]
+        indices = {part.name: part for part in walk(test) if isinstance(part, Index)}
+        own: LinearParts = {indices[dim]: (((dim, 1),), 0) for dim in dims}
+        if data or self.count(parts) >= self.count(own):
             parts = own
         if names(test).keys() != {*dims} or self.a.points < USES * self.count(parts):
             return None
@@ -168,6 +190,11 @@ class _Tables:
                 return copy.tensor
         self.made.append(self.temporaries.stored(self.a, f"{self.a.tensor}_table", value, bounds))
         return self.made[-1].tensor
+
+
+def _has_windows(value: Expr) -> bool:
+    """Whether several indices make a subscript: `pad_operands` copies what stands under conditions beside it."""
+    return any(len(names(sub)) > 1 for part in walk(value) if isinstance(part, Access) for sub in part.subscripts)
 
 
 def _at(place: str, constant: int, dtype: str) -> Expr:
