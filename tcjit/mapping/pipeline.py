@@ -72,6 +72,8 @@ from tcjit.mapping.passes.split_initialisation import split_initialisation
 from tcjit.mapping.passes.split_reduction import split_reduction
 from tcjit.mapping.passes.split_residues import split_residues
 from tcjit.mapping.passes.split_selects import split_selects
+from tcjit.mapping.passes.split_subscripts import split_subscripts
+from tcjit.mapping.passes.split_terms import split_terms
 from tcjit.mapping.passes.split_unions import split_unions
 from tcjit.mapping.passes.strip_mine_copies import strip_mine_copies
 from tcjit.mapping.passes.strip_mine_products import strip_mine_products
@@ -164,6 +166,7 @@ def build_scop(
     assignments = proved(narrow_bounds, assignments)
     assignments = proved(eliminate_conditions, assignments)
     assignments = step(eliminate_indices, assignments, prove != "none", nests)
+    assignments = proved(split_subscripts, assignments) if nests else assignments
     whole = assignments
     assignments = proved(split_selects, assignments) if nests else assignments
     assignments = proved(split_unions, assignments) if nests else assignments
@@ -196,6 +199,7 @@ def build_scop(
         assignments = step(collapse_axes, assignments, prove != "none")
     assignments = step(pad_operands, assignments, target if isinstance(target, Machine) else None) if pack else assignments
     assignments = proved(split_sums, assignments) if nests and pack else assignments
+    assignments = proved(split_terms, assignments) if nests and pack else assignments
     assignments = proved(strip_mine_copies, assignments, target) if nests else assignments
     assignments = proved(transpose_tables, assignments, target) if nests and pack else assignments
     assignments = proved(fold_contractions, assignments, options, target) if nests and pack and not program.dynamic else assignments

@@ -38,6 +38,7 @@ from tcjit.mapping.verify_residues import wrong_classes
 from tcjit.mapping.verify_scans import wrong_scan
 from tcjit.mapping.verify_selects import wrong_selects
 from tcjit.mapping.verify_skews import wrong_skews
+from tcjit.mapping.verify_subscripts import wrong_subscripts
 from tcjit.mapping.verify_tables import wrong_tables
 from tcjit.mapping.verify_unions import wrong_unions
 from tcjit.mapping.verify_unswitched import wrong_unswitched
@@ -87,6 +88,8 @@ class _Replacement(Instances):
             "factor_contractions": lambda old, new: wrong_contraction(before, after, old, new),
             "split_selects": lambda old, new: wrong_selects(self, old, new),
             "skew_reductions": lambda old, new: wrong_skews(self, old, new),
+            "split_subscripts": lambda old, new: wrong_subscripts(self, old, new),
+            "split_terms": lambda old, new: wrong_unions(self, old, new),
             "split_unions": lambda old, new: wrong_unions(self, old, new),
             "unswitch_reductions": lambda old, new: wrong_unswitched(before, after, old, new),
             "tabulate": lambda old, new: wrong_tables(self, before, after, old, new),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.instances import Instances
-from tcjit.mapping.reduction import EXTREMES, guarded_term
+from tcjit.mapping.reduction import EXTREMES, guarded_term, identity
 
 
 def wrong_unions(instances: Instances, old: Assignment, new: Sequence[Assignment]) -> str:
@@ -21,7 +21,8 @@ def wrong_unions(instances: Instances, old: Assignment, new: Sequence[Assignment
     for part in new:
         own, value = guarded_term(part.value, part.operator, instances.values)
         counted = instances.instances(replace(part, constraints=(*part.constraints, *(text for text, _ in own))))
-        if value != term or not counted.is_subset(left):
+        if not counted.is_subset(left) or not instances.agree(term, value, counted, part):
             return "a term has another value, or counts twice"
         left = left.subtract(counted)
-    return "" if left.is_empty() else "a term that counts is lost"
+    nothing = left.is_empty() or instances.neutral(term, identity(old.operator, term.dtype), left, old)
+    return "" if nothing else "a term that counts is lost"

@@ -86,13 +86,13 @@ def test_every_pass_before_the_scop_shows_what_it_made() -> None:
     steps = Steps("half sums")
     build_scop(program("def s(half(M,K) A) -> (r) { r(m) +=! A(m,k) }", {"A": (3, 9)}), Options(), steps=steps)
     assert list(steps.artifacts) == [
-        "extract", "narrow_bounds", "eliminate_conditions", "eliminate_indices", "split_selects", "split_unions",
+        "extract", "narrow_bounds", "eliminate_conditions", "eliminate_indices", "split_subscripts", "split_selects", "split_unions",
         "skew_reductions", "widen",
         "reduce_strength",
         "number_values", "multiply_predicates", "distribute_offsets", "factor_contractions", "tabulate", "unswitch_reductions",
         "hoist_invariants",
         "merge_temporaries", "substitute_forward", "eliminate_dead_instances", "simplify_reductions", "scatter_reductions",
-        "collapse_axes", "pad_operands", "split_sums",
+        "collapse_axes", "pad_operands", "split_sums", "split_terms",
         "strip_mine_copies", "transpose_tables", "fold_contractions", "fuse_outer_loops", "overlap_tiles", "fuse_column_reductions",
         "block_panels", "tile_reductions", "unroll_dims", "expand_operands",
         "transpose_operands", "chunk_reductions", "split_index_sets", "split_initialisation", "settle_outer_loops", "scop",

@@ -27,12 +27,13 @@ def _reduced(before: Assignments, a: Assignment) -> Assignment:
     fixed = {name: (lower, upper - 1) for name, lower, upper in a.bounds if name not in a.dynamic and lower < upper}
     values = {} if before.program.dynamic else before.values
     a = replace(a, value=_cancelled(a.value, values))
-    value = _chosen(a.value, fixed, values)
+    value = simplified(a.value, fixed, values)
     return a if a.reduction and isinstance(value, Const) else replace(a, value=value)  # a nest without terms is none
 
 
-def _chosen(value: Expr, ranges: Ranges, values: Mapping[str, int]) -> Expr:
-    value = rebuild(value, partial(_chosen, ranges=ranges, values=values))
+def simplified(value: Expr, ranges: Ranges, values: Mapping[str, int]) -> Expr:
+    """A value without the conditions that hold for all values of indices in some ranges, or for none."""
+    value = rebuild(value, partial(simplified, ranges=ranges, values=values))
     match value:
         case Select(condition=Const(value=bool(holds)), then=then, other=other):
             return then if holds else other
