@@ -15,11 +15,18 @@ from tcjit.grammar.walk import rebuild, walk, with_index
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.reduction import conjunction, guarded_term, identity, is_reused
 
-Edge = tuple[Value, bool]  # least value of an index by a condition, or the greatest
-
 # Terms of a band up to which a product is faster over windows than in tiles of results that share operands, a part of which is outside of
 # the band: on a CPU, where tiles have some ten rows, and on a GPU, where they have a hundred.
 NARROW, NARROW_ON_GPU = 32, 1
+
+
+@dataclass(frozen=True)
+class Edge:
+    """That an index, times a ``factor``, is at least a value, or at most."""
+
+    value: Value
+    least: bool
+    factor: int
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,11 @@ def skewed(a: Assignment, values: Mapping[str, int], narrow: int) -> tuple[Assig
     places: dict[str, Expr] = {}
     if not a.reduction or a.outer or a.constraints or a.empty:
         return a, places
-    while bands := [band for band in _bands(a, values) if band.dim not in places and (band.width <= narrow or _is_faster(a, band, values))]:
+
+    def is_worth(band: Band) -> bool:
+        return band.width == 1 or _is_shared(a, band, values) and (band.width <= narrow or _is_faster(a, band, values))
+
+    while bands := [band for band in _bands(a, values) if band.dim not in places and is_worth(band)]:
         band = min(bands, key=lambda band: band.width / a.extents[band.dim])
         a = _with_window(a, band, values)
         places = {name: with_index(old, band.dim, band.value) for name, old in places.items()} | {band.dim: band.value}
@@ -55,24 +66,36 @@ def _bands(a: Assignment, values: Mapping[str, int]) -> Iterator[Band]:
     tests = [test for _, condition in conditions for test in conjuncts(condition, True)]
     for dim in a.reduction:
         edges = [edge for test, holds in tests for edge in _edges(test, holds, dim, values)]
-        for lower in (value for value, least in edges if least):
-            if isinstance(lower, int) or not names(lower) or affine(expression(lower), values) is None:
+        for lower, factor in ((edge.value, edge.factor) for edge in edges if edge.least):
+            first = divide(lower + (factor - 1), factor)
+            if isinstance(first, int) or not names(first) or affine(expression(first), values) is None:
                 continue
-            for upper in (value for value, least in edges if not least):
+            for upper in (edge.value for edge in edges if not edge.least and edge.factor == factor):
                 last = upper - lower
-                if isinstance(last, int) and 0 <= last < a.extents[dim] - 1 and not any(dim in names(sub) for sub in a.subscripts):
-                    yield Band(dim, lower, last + 1)
+                width = last // factor + 1 if isinstance(last, int) else 0
+                if 0 < width < a.extents[dim] and not any(dim in names(sub) for sub in a.subscripts):
+                    yield Band(dim, first, width)
 
 
 def _is_faster(a: Assignment, band: Band, values: Mapping[str, int]) -> bool:
     """Whether a window is faster whatever its width: but for products of which no tile of results would share the operands any more."""
     reads = {part for part in walk(guarded_term(a.value, a.operator, values)[1]) if isinstance(part, Access)}
-    moved = (_substituted(read, band, values) for read in reads)
+    moved = [_substituted(read, band, values) for read in reads]
     return len(reads) < 2 or not is_reused(a.results, reads) or is_reused(a.results, moved)
 
 
+def _is_shared(a: Assignment, band: Band, values: Mapping[str, int]) -> bool:
+    """Whether results with bands of their own read the same elements."""
+    moving = names(band.lower).keys()
+    for read in (part for part in walk(guarded_term(a.value, a.operator, values)[1]) if isinstance(part, Access)):
+        apart = {name for sub in read.subscripts if band.dim not in names(sub) for name in names(sub)}
+        if band.dim in names(read) and not moving <= apart:
+            return True
+    return False
+
+
 def _edges(test: Expr, holds: bool, dim: str, values: Mapping[str, int]) -> Iterator[Edge]:
-    """What a comparison says of an index: ``dim >= value`` or ``dim <= value``."""
+    """What a comparison says of an index."""
     if not isinstance(test, Binary) or test.left.dtype != "int64":
         return
     op = test.op if holds else {"<": ">=", ">=": "<", ">": "<=", "<=": ">"}.get(test.op)
@@ -87,21 +110,17 @@ def _edges(test: Expr, holds: bool, dim: str, values: Mapping[str, int]) -> Iter
         surplus = sign * (left - right) - (1 if op in ("<", ">") else 0)  # at least 0
         terms = {} if isinstance(surplus, int) else surplus.terms
         atoms = [monomial[0] for monomial in terms if any(dim in names(part) for part in monomial)]
-        if len(atoms) != 1 or (factor := terms.get((atoms[0],))) is None or abs(factor) > 1 and op != "==":
+        if len(atoms) != 1 or (factor := terms.get((atoms[0],))) is None:
             continue
-        edge, slack = divide(factor * atom(atoms[0]) - surplus, factor), 0  # the atom is at least this, or at most
-        quotient = atoms[0]
-        if isinstance(quotient, Binary) and quotient.op == "/" and abs(factor) == 1:
-            numerator, divisor = integer(quotient.left, values), integer(quotient.right, values)
-            if numerator is None or not isinstance(divisor, int) or divisor < 1:
-                continue
-            rest = numerator - atom(index(dim))
-            if dim in names(rest):
-                continue
-            edge, slack = edge * divisor - rest, divisor - 1
-        elif quotient != index(dim):
-            continue
-        yield (edge, True) if factor > 0 else (edge + slack, False)
+        rest = surplus - factor * atom(atoms[0])
+        value = -rest if factor > 0 else rest
+        if atoms[0] == index(dim):
+            yield Edge(value, factor > 0, abs(factor))
+        elif isinstance(atoms[0], Binary) and atoms[0].op == "/" and abs(factor) == 1:
+            numerator, divisor = integer(atoms[0].left, values), integer(atoms[0].right, values)
+            others = None if numerator is None else numerator - atom(index(dim))
+            if others is not None and isinstance(divisor, int) and divisor > 0 and dim not in names(others):
+                yield Edge(value * divisor - others + (0 if factor > 0 else divisor - 1), factor > 0, 1)
 
 
 def _with_window(a: Assignment, band: Band, values: Mapping[str, int]) -> Assignment:

@@ -120,9 +120,11 @@ def test_what_a_condition_on_data_chooses_stays() -> None:
     assert len(hoisted(text, {"A": (200, 200), "B": (200, 80), "C": (200, 200)})) == 1
 
 
-def test_a_reduction_that_leaves_terms_out_stays() -> None:
+def test_a_window_beside_zeros_stays() -> None:
     text = "def f(float(M,K) A, float(K,N) B) -> (Y) { Y(i,j) +=! ((k <= i) ? A(i,k) : 0.0) * B(k,j) where i in 0:M }"
-    assert len(hoisted(text, {"A": (200, 200), "B": (200, 80)})) == 1
+    shapes = {"A": (200, 200), "B": (200, 80)}
+    assert hoisted(text, shapes)[0] == "Y_invariant(i, k) = k <= i ? A(i, k) : 0.0 where i in 0:200, k in 0:200"
+    assert len(hoisted(text.replace("A(i,k)", "A(i,i - k)"), shapes)) == 1, "which is copied for all i - k"
 
 
 def test_pointwise_assignments_store_what_takes_long_and_moves_with_the_inner_index() -> None:

@@ -85,7 +85,8 @@ class _Tables:
             divides = any(map(divides_integers, walk(test))) and (a.reduction or a.dims[-1] in names(test))
             inside = test not in outside and self.is_whole(choice) and not _has_windows(choice)  # in every term
             pays = reused and (test in guards or inside) or divides and a.points >= WORTH_HOISTING and not data
-            if pays and self.is_apart(test, data) and (read := self.condition(test, data, not inside)) is not None:
+            digits = divides and len(names(test)) == 1  # of which copies are made in digits
+            if pays and self.is_apart(test, data) and (read := self.condition(test, data, digits or not inside)) is not None:
                 tables[test] = read
         return replaced(a.value, tables)
 
