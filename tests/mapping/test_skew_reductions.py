@@ -47,6 +47,7 @@ def skewed(text: str, **shapes: tuple[int, ...]) -> tuple[Assignments, Assignmen
         ("j == i", 1),
         ("3 * j == i + 1", 1),
         ("i == 35 - j", 1),
+        ("2 * j <= i && 2 * j > i - 5", 3),
         ("j == (i + 1) % 36", 1),
         ("j / 4 == i / 4", 4),
         ("(j + 1) / 4 == i", 4),

@@ -166,6 +166,7 @@ def test_masks_drawn_at_random(seed: int) -> None:
     "body",
     [
         "Y(b,t) +=! s <= t ? X(b,s) : 0.0 where t in 0:T",  # a domain
+        "Y(b,t) max=! s <= t ? X(b,s) : -infinity() where t in 0:T",
         "Y(b,t) +=! t % 2 == s % 2 ? X(b,s) : 0.0 where t in 0:T",  # residue classes
         "Y(b,t) +=! t / 4 == s / 4 ? X(b,s) : 0.0 where t in 0:T",  # blocks
         "Y(b) max=! s * b < 100 ? X(b,s) : 0.0",  # as many elements as terms

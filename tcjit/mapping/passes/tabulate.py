@@ -106,11 +106,12 @@ class _Tables:
         """Whether the element of a table for a condition is not 0; None for those ``outside`` of the term, or of a pointwise value, that a
         nest's domain is made of, or that copies in digits do without, and for those that change often."""
         zero = identity("+=", self.a.value.dtype)
-        alone = replace(self.a, value=Select(test, Const(1.0, dtype=zero.dtype), zero, dtype=zero.dtype))
+        truth = Select(test, Const(1.0, dtype=zero.dtype), zero, dtype=zero.dtype)
         if zero.dtype not in TYPES or may_fail(test, self.values):
             return None
         if self.a.reduction:
-            served = outside and len(convex_parts(alone, self.values) or ()) == 1
+            domain = replace(self.a, value=replace(truth, other=identity(self.a.operator, zero.dtype)))
+            served = outside and len(convex_parts(domain, self.values) or ()) == 1
         else:
             served = any(divisions(self.a, self.values))
         if served or not all(map(self.exists, (access for access, guards in guarded_accesses(self.a.value) if test in dict(guards)))):
@@ -122,7 +123,7 @@ class _Tables:
             parts = own
         if names(test).keys() != {*dims} or self.a.points < USES * self.count(parts):
             return None
-        return Binary("!=", self.element(alone.value, parts, []), zero, dtype="bool")
+        return Binary("!=", self.element(truth, parts, []), zero, dtype="bool")
 
     def exists(self, access: Access) -> bool:
         """Whether there is an element whatever conditions say, or a subscript is checked."""
