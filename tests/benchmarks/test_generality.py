@@ -19,7 +19,7 @@ import tcjit
 from tcjit.grammar import front
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-FAMILIES = """contraction convolution transposed_convolution border pool reduction norm softmax stencil triangular masked scan gather
+FAMILIES = """contraction convolution transposed_convolution border pool reduction norm softmax stencil triangular masked band scan gather
 one_hot int8 bfloat16 permutation broadcast program""".split()
 TINY = 1e-8  # seconds of work: extents are the least that a family has
 

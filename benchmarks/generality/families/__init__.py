@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 
 from generality import sizes
-from generality.families import contractions, convolutions, elements, guards, masks, narrow, programs, rows, stencils
+from generality.families import bands, contractions, convolutions, elements, guards, masks, narrow, programs, rows, stencils
 from generality.operators import Operator, drawn_for
 
 FAMILIES: dict[str, Callable[[random.Random, float], Operator]] = {
@@ -20,6 +20,7 @@ FAMILIES: dict[str, Callable[[random.Random, float], Operator]] = {
     "stencil": stencils.stencil,
     "triangular": guards.triangular,
     "masked": masks.masked,
+    "band": bands.band,
     "scan": guards.scan,
     "gather": elements.gather,
     "one_hot": elements.one_hot,
