@@ -21,7 +21,7 @@ def wrong_unions(instances: Instances, old: Assignment, new: Sequence[Assignment
     for part in new:
         own, value = guarded_term(part.value, part.operator, instances.values)
         counted = instances.instances(replace(part, constraints=(*part.constraints, *(text for text, _ in own))))
-        if not counted.is_subset(left) or not instances.agree(term, value, counted, part):
+        if not counted.is_subset(left) or not (counted.is_empty() or instances.agree(term, value, counted, part)):
             return "a term has another value, or counts twice"
         left = left.subtract(counted)
     nothing = left.is_empty() or instances.neutral(term, identity(old.operator, term.dtype), left, old)

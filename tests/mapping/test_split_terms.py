@@ -43,6 +43,7 @@ def test_a_sum_for_each_value() -> None:
         ("Y(i) min=! i < 40 && j < i ? (j % 2 == 0 ? A(i,j) : -A(j,i)) : infinity()", 2),
         ("Y(i) +=! (j < 40 ? A(i,j) : 0.0) + (i < 30 ? X(j) : A(j,i))", 4),
         ("Y(i) +=! (j < 40 ? A(i,j) : j < 60 ? X(j) : A(j,i))", 3),
+        ("Y(i) +=! j <= i ? (j <= i || j > 40 ? A(i,j) : A(j,i)) : 0.0", 2),  # of which one has no terms
         ("Y(i) +=! (A(i,j) > 0.0 ? A(i,j) : A(j,i))", 1),  # nests choose by data
         ("Y(i) +=! (j < 40 ? A(i,j) : 1.0) * (i < 30 ? X(j) : 2.0) * (i + j < 50 ? X(j) : 3.0)", 1),  # too many
         ("Y(i,j) = (j <= i ? A(i,j) : A(j,i))", 1),
