@@ -78,7 +78,10 @@ def _bands(a: Assignment, values: Mapping[str, int]) -> Iterator[Band]:
 
 
 def _is_faster(a: Assignment, band: Band, values: Mapping[str, int]) -> bool:
-    """Whether a window is faster whatever its width: but for products of which no tile of results would share the operands any more."""
+    """Whether a window is faster whatever its width: but for products of which no tile of results would share the operands any more. Those
+    in blocks do, whose edges move with quotients of indices alone."""
+    if not isinstance(band.lower, int) and not any(isinstance(part, Index) for monomial in band.lower.terms for part in monomial):
+        return True
     reads = {part for part in walk(guarded_term(a.value, a.operator, values)[1]) if isinstance(part, Access)}
     moved = [_substituted(read, band, values) for read in reads]
     return len(reads) < 2 or not is_reused(a.results, reads) or is_reused(a.results, moved)

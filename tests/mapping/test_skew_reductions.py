@@ -51,6 +51,7 @@ def skewed(text: str, **shapes: tuple[int, ...]) -> tuple[Assignments, Assignmen
         ("j == (i + 1) % 36", 1),
         ("j / 4 == i / 4", 4),
         ("(j + 1) / 4 == i", 4),
+        ("j / 34 == i / 34", 34),  # results of a block share what they read
         ("j / 4 >= i / 4 && j / 4 <= i / 4 + 1", 8),
         ("j <= i && j > i - 34", K),  # most of the terms: tiles of results share what they read
         ("j <= i && j > d - 3", K),  # of another width for each result
