@@ -308,6 +308,11 @@ def _over_place(expr: Expr, axis: PaddedAxis, values: Mapping[str, int]) -> Expr
     return replaced(expr, {part: plus(axis.place, constant - axis.form[1]) for part, (_, constant) in parts.items()})
 
 
+def has_windows(value: Expr) -> bool:
+    """Whether several indices make a subscript: `pad_operands` copies what stands under conditions beside it."""
+    return any(len(names(sub)) > 1 for part in walk(value) if isinstance(part, Access) for sub in part.subscripts)
+
+
 def stays_inside(sub: Expr, extent: int, boxes: Mapping[str, tuple[int, int]], values: Mapping[str, int]) -> bool:
     """Whether a subscript is inside its axis for all values of the indices."""
     place = affine(sub, values)

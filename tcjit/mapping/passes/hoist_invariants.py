@@ -20,7 +20,7 @@ from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, factors, rebuild, walk, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.operations import CALL, divides_integers, may_fail, operations
-from tcjit.mapping.padded_copies import form_of
+from tcjit.mapping.padded_copies import form_of, has_windows
 from tcjit.mapping.reduction import signed
 from tcjit.mapping.strides import affine_form
 
@@ -166,13 +166,8 @@ class _Hoisting:
         arms = (value.then, value.other)
         if not self.a.reduction or condition(value.condition, self.values) is None:
             return False
-        padded = any(isinstance(arm, Const) and arm.value == 0 for arm in arms) and self.has_windows(value)
+        padded = any(isinstance(arm, Const) and arm.value == 0 for arm in arms) and has_windows(value)
         return not padded and all(map(self.is_affine_select, arms))
-
-    def has_windows(self, value: Expr) -> bool:
-        """Whether several indices make a subscript."""
-        places = [sub for part in walk(value) if isinstance(part, Access) for sub in part.subscripts]
-        return any(len(self.dims(sub)) > 1 for sub in places)
 
     def dims(self, value: Expr) -> frozenset[str]:
         """The dimensions that a value depends on; long sums are asked for those of all their parts."""

@@ -29,7 +29,7 @@ from tcjit.mapping.equality import conditions_of
 from tcjit.mapping.isl import context, index_fact, points
 from tcjit.mapping.nest.strip_mine import divisions
 from tcjit.mapping.operations import divides_integers, may_fail, operations
-from tcjit.mapping.padded_copies import stays_inside
+from tcjit.mapping.padded_copies import has_windows, stays_inside
 from tcjit.mapping.passes.hoist_invariants import TRAFFIC, TYPES, USES, WORTH_HOISTING, WORTH_LOAD
 from tcjit.mapping.reduction import EXTREMES, conjuncts, guarded_factors, guarded_term, identity, is_reused
 from tcjit.mapping.storage import fresh
@@ -83,10 +83,10 @@ class _Tables:
         for test, choice in {test: part for part in chosen for test in conjuncts(part.condition)}.items():
             data = [part for part in walk(test) if isinstance(part, Access)]
             divides = any(map(divides_integers, walk(test))) and (a.reduction or a.dims[-1] in names(test))
-            inside = test not in outside and self.is_whole(choice) and not _has_windows(choice)  # in every term
+            inside = test not in outside and self.is_whole(choice) and not has_windows(choice)  # in every term
             pays = reused and (test in guards or inside) or divides and a.points >= WORTH_HOISTING and not data
             digits = divides and len(names(test)) == 1  # of which copies are made in digits
-            if pays and self.is_apart(test, data) and (read := self.condition(test, data, digits or not inside)) is not None:
+            if pays and self.may_be_stored(test, data) and (read := self.condition(test, data, digits or not inside)) is not None:
                 tables[test] = read
         return replaced(a.value, tables)
 
@@ -94,9 +94,9 @@ class _Tables:
         """Whether a value changes with nearly all indices, so that it is no invariant."""
         return self.a.points < USES * prod(self.a.extents[dim] for dim in names(value) if dim in self.a.extents)
 
-    def is_apart(self, test: Expr, data: Sequence[Access]) -> bool:
-        """Whether the data in a condition, if there are any, are of types that no nest of the assignment compares; those that are compared
-        with an index bound its loop, or pick results."""
+    def may_be_stored(self, test: Expr, data: Sequence[Access]) -> bool:
+        """Whether a table may hold a condition: of indices alone, or on data of types that no nest of the assignment compares. Data that are
+        compared with an index bound its loop, or pick results."""
         if not data:
             return True
         others = all(one.dtype != self.a.value.dtype and one.tensor != self.a.tensor and self.exists(one) for one in data)
@@ -192,11 +192,6 @@ class _Tables:
                 return copy.tensor
         self.made.append(self.temporaries.stored(self.a, f"{self.a.tensor}_table", value, bounds))
         return self.made[-1].tensor
-
-
-def _has_windows(value: Expr) -> bool:
-    """Whether several indices make a subscript: `pad_operands` copies what stands under conditions beside it."""
-    return any(len(names(sub)) > 1 for part in walk(value) if isinstance(part, Access) for sub in part.subscripts)
 
 
 def _at(place: str, constant: int, dtype: str) -> Expr:
