@@ -95,8 +95,8 @@ class _Tables:
         return self.a.points < USES * prod(self.a.extents[dim] for dim in names(value) if dim in self.a.extents)
 
     def may_be_stored(self, test: Expr, data: Sequence[Access]) -> bool:
-        """Whether a table may hold a condition: of indices alone, or on data of types that no nest of the assignment compares. Data that are
-        compared with an index bound its loop, or pick results."""
+        """Whether a table may hold a condition: of indices alone, or on data of types that no nest of the assignment compares. Data that
+        are compared with an index bound its loop, or pick results."""
         if not data:
             return True
         others = all(one.dtype != self.a.value.dtype and one.tensor != self.a.tensor and self.exists(one) for one in data)
