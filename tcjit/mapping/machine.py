@@ -39,6 +39,7 @@ class Costs:
     memory_read: float = _constant(2e10, "bytes per second", "read from memory by all cores", "sums over 256 MiB, in threads")
     memory_copy: float = _constant(1.5e10, "bytes per second", "read and written by all cores in a copy", "a copy of 128 MiB, in threads")
     parallel_region: float = _constant(3e-6, "seconds", "to start and end a region of threads", "empty OpenMP regions")
+    passed_line: float = _constant(40.0, "cycles", "a line that one core writes and another one reads", "32 KiB, again and again")
     matrix_multiply: float = _constant(16.0, "cycles", "an instruction of a matrix unit", "independent products, where it has one")
 
     def peak_flops(self, lanes: int, cores: int) -> float:
@@ -121,6 +122,7 @@ class Core:
     memory_byte: float  # from memory, while all cores read from it
     branch: float  # a short loop's exit
     region: float  # of threads, to start and end
+    passed_line: float  # that one core writes and another reads
     l1: int
     l2: int
     last: int  # cache, which cores share
@@ -163,6 +165,7 @@ def core_of(machine: Machine, lanes: int, element: int) -> Core:
         memory_byte=machine.threads * costs.frequency / costs.memory_read,
         branch=costs.branch_miss,
         region=costs.parallel_region * costs.frequency,
+        passed_line=costs.passed_line,
         l1=machine.near_bytes,
         l2=machine.cache_bytes,
         last=machine.shared_bytes,

@@ -29,7 +29,7 @@ class OuterLoops:
     ``row``: where these are overlapped blocks of rows, the row that an instance of the statement computes. ``columns``: whether they are
     chunks of rows, over which some of the statements reduce. ``rest``: where the last of them is one over blocks of a dimension, and the
     last block is not whole, that dimension and the points that it has there. ``leaf``: the register tile that blocks were made
-    for whose packed operands a core's cache holds.
+    for whose packed operands a core's cache holds; ``private``: whether each iteration packs all of them, also what others pack, too.
     """
 
     number: int
@@ -38,6 +38,7 @@ class OuterLoops:
     columns: bool = False
     rest: tuple[str, int] | None = None
     leaf: Leaf | None = None
+    private: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from tcjit.mapping.machine import Costs
+from tcjit.mapping.machine import LINE, Costs
 from tcjit.runtime import host
 from tcjit.runtime.matrix_unit import matrix_types
 
@@ -192,6 +192,20 @@ int64_t tc_branches(int64_t count, void *memory, int64_t bytes, int threads) {
   return taken;
 }
 
+// one thread writes, and each reads what it wrote, or the others something else
+#define WRITTEN(name, apart)                                                                    \
+  int64_t tc_##name(int64_t count, void *memory, int64_t bytes, int threads) {                  \
+    int64_t found = 0;                                                                          \
+    for (int64_t done = 0; done < count; done += bytes) {                                       \
+      for (int64_t i = 0; i < bytes; i += 64) *(volatile float *)((char *)memory + i) = done;   \
+      _Pragma("omp parallel for num_threads(threads) reduction(+ : found) schedule(static)")    \
+      for (int64_t t = 0; t < threads; t++) found += sum((float *)memory + (apart) * t * bytes / 4, bytes / 4) != 0; \
+    }                                                                                           \
+    return found;                                                                               \
+  }
+WRITTEN(written, 0)
+WRITTEN(kept, 1)
+
 int64_t tc_regions(int64_t count, void *memory, int64_t bytes, int threads) {
   volatile int64_t *one = memory;
   for (int64_t i = 0; i < count; i++) {
@@ -267,6 +281,8 @@ def calibrate() -> Costs:
         ctypes.memset(start, 0, MEMORY)
         values["memory_read"] = 1 / seconds("memory", MEMORY, threads)
         values["memory_copy"] = 1 / seconds("copies", MEMORY, threads)
+        passed = seconds("written", near & -4096, threads) - seconds("kept", near & -4096, threads)
+        values["passed_line"] = max(1.0, LINE * passed / cycle)
         values["parallel_region"] = seconds("regions", cores=threads)
     return Costs(**values)
 

@@ -19,7 +19,7 @@ from tcjit.errors import VerifyError
 from tcjit.mapping.assignment import Assignments
 from tcjit.mapping.extract import extract
 from tcjit.mapping.options import Options
-from tcjit.mapping.passes import block_panels
+from tcjit.mapping.passes import block_panels, parallelise
 from tcjit.mapping.verify_assignments import verify_assignments
 
 CACHE = 8192  # bytes
@@ -137,6 +137,7 @@ def test_it_is_for_large_products(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = {"A": (300, 20), "B": (256, 20)}
     assert blocked(PRODUCT, shapes)[1].assignments[0].outer is not None
     monkeypatch.setattr(block_panels, "WORK", 1 << 22)
+    monkeypatch.setattr(parallelise, "REGIONS", 1000)
     assert blocked(PRODUCT, shapes)[1].assignments[0].outer is None
 
 

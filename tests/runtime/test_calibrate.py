@@ -51,5 +51,5 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1 < costs.fma_latency < 40 and 0.01 < costs.fma_rate < 8
     assert 0.1 < costs.vector_load < 20 and 0.01 < costs.copy < 40 and 0.01 < costs.transpose < 80 and 0.1 < costs.scatter < 40
     assert costs.page >= 4096 and costs.tlb in calibrate.PAGES
-    assert 0 < costs.l3_load and 1e7 < costs.memory_read < 1e13 and 1e-8 < costs.parallel_region < 1
+    assert 0 < costs.l3_load and 1e7 < costs.memory_read < 1e13 and 1e-8 < costs.parallel_region < 1 and 1 <= costs.passed_line < 1e5
     assert Costs.of_note(asdict(costs)) == costs

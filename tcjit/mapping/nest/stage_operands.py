@@ -117,7 +117,7 @@ def stage_operands(
 def _last_apart(box: Bounds, strips: Sequence[Strip], outer: OuterLoops | None) -> list[tuple[Bounds, Sequence[Strip]]]:
     """A box of a copy without the last iteration of shared loops, and that iteration, where it has fewer points of a dimension; with how
     the dimensions are in blocks there."""
-    if outer is None or outer.rest is None:
+    if outer is None or outer.rest is None or outer.rest[0] not in {name for name, _, _ in box}:
         return [(box, strips)]
     block, (dim, points_left) = outer.dims[-1], outer.rest
     last = next(end - 1 for name, _, end in box if name == block)
@@ -176,7 +176,7 @@ def _order(
     """The dimensions of a copy: blocks, what both share, terms as loops run over them, and last what is inside the register tile; or a
     term whose rows stay."""
     accesses = [node for node in walk(value) if isinstance(node, Access)]
-    used = {name for access in accesses for name in names(access)}
+    used = {name for access in accesses for name in names(access)} | set(a.outer.dims if a.outer and a.outer.private else ())
     if row_term:
         return [*(dim for dim, _, _ in a.bounds if dim in used and dim != row_term), row_term]
     shared = a.outer.dims if a.outer else ()

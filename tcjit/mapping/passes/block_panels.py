@@ -3,31 +3,50 @@
 An operand that is packed as a whole goes to memory and comes back, for each thread again. Under a loop over blocks of columns, which
 threads share, its copy is one block's, in the slice of a thread (``contract_slices``). This is the loop over NC columns of Goto and van de
 Geijn, Anatomy of High-Performance Matrix Multiplication (2008), with what is packed inside it.
+
+Of a small product the packing takes as long as the rest, and so does what one thread packs until another one reads it. There each thread
+has one block of columns, or of rows where it would share lines of results with others, and packs all that it needs by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
 from tcjit.errors import MappingError
+from tcjit.grammar.ast import Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
-from tcjit.mapping.machine import MOVES, Core, Machine
+from tcjit.mapping.machine import LINE, MOVES, Core, Machine
 from tcjit.mapping.nest.epilogue import epilogue_of
 from tcjit.mapping.nest.nest import Leaf
 from tcjit.mapping.nest.operands import Operand
+from tcjit.mapping.nest.plan_nest import Plan
 from tcjit.mapping.nest.statement import FlatStatement
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import number_of_chunks
 from tcjit.mapping.passes.fuse_outer_loops import under_loops
+from tcjit.mapping.passes.parallelise import worth_region
 from tcjit.mapping.passes.tile_reductions import ReductionTiling, Setting
 
 WORK = 1 << 22  # terms of all results together that are worth the time of a second plan
-UNEVEN = 1.1  # of the mean of the threads' work that the greatest may be
+SLOWER = 2  # times that a small product takes longer than its multiply-adds, at most
+UNEVEN = 0.1  # of the mean of the threads' work that the greatest may be more
+WORTH = 0.95  # of the time without blocks that they may take
+TORN = 4  # times that a line of results goes from one thread to the other, where both write parts of it
 
 Loops = Sequence[tuple[str, int]]  # dimensions, and the points of a block
-_NO_LOOPS: tuple[Loops, Leaf | None] = (), None
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """The loops over blocks around a reduction, none where they are of no use; its register tile; and whether each iteration packs all
+    operands."""
+
+    loops: Loops = ()
+    leaf: Leaf | None = None
+    private: bool = False
 
 
 def block_panels(before: Assignments, options: Options, machine: Machine) -> Assignments:
@@ -38,89 +57,144 @@ def block_panels(before: Assignments, options: Options, machine: Machine) -> Ass
     while len(parts) < len(program):
         at = len(parts)
         a, following = program[at], program[at + 1 :]
-        loops, leaf = _NO_LOOPS
+        found = Blocking()
         if _is_large(a, before, machine):
             epilogue = epilogue_of(a, following, program[:at], temporaries.tensors)
             with temporaries.trial():
-                loops, leaf = _loops(ReductionTiling(f"B{at}", a, epilogue, alone=True, by_rows=False, setting=setting), temporaries)
-        if not loops:
+                found = _blocking(ReductionTiling(f"B{at}", a, epilogue, alone=True, by_rows=False, setting=setting), temporaries)
+        if not found.loops:
             parts.append((a,))
             continue
-        parts.append((under_loops(a, number, loops, leaf),))
+        parts.append((under_loops(a, number, found.loops, found.leaf, private=found.private),))
         for e, naming in zip(following, epilogue.namings):
-            parts.append((under_loops(e, number, [(naming[dim], size) for dim, size in loops]),))
+            parts.append((under_loops(e, number, [(naming[dim], size) for dim, size in found.loops]),))
         number += 1
     return before.with_parts(parts)
 
 
 def _is_large(a: Assignment, before: Assignments, machine: Machine) -> bool:
-    """Whether a reduction by itself has much to do with an operand that a core's cache does not hold."""
+    """Whether a reduction by itself has much to do with an operand that a core's cache does not hold, or enough for threads with one that
+    is copied for lanes of results."""
     alone = a.reduction and not (a.final or a.empty or a.outer or a.dynamic or a.constraints)
-    if not alone or prod(upper - lower for _, lower, upper in a.bounds) < WORK:
+    terms = prod(upper - lower for _, lower, upper in a.bounds)
+    reads = [(access, before.storages[access.tensor]) for access in a.reads]
+    if not alone or len(reads) < 2:
         return False
-    sizes = (before.storages[access.tensor] for access in a.reads)
-    return any(storage.elements * DTYPES[storage.dtype].bytes > machine.cache_bytes for storage in sizes)
+    if terms >= WORK:
+        return any(storage.elements * DTYPES[storage.dtype].bytes > machine.cache_bytes for _, storage in reads)
+    if not worth_region(SLOWER * terms / machine.lanes(DTYPES[a.value.dtype].bytes) / machine.costs.fma_rate, machine.costs):
+        return False
+    last = (sub for access, storage in reads for sub, stride in zip(access.subscripts, storage.strides) if stride == 1)
+    return any(isinstance(sub, Index) and sub.name in a.reduction for sub in last)
 
 
-def _loops(tiling: ReductionTiling, temporaries: Temporaries) -> tuple[Loops, Leaf | None]:
-    """The loops around a reduction, those over all points of dimensions first, then one over blocks, and its register tile; none where they
-    are of no use."""
+def _blocking(tiling: ReductionTiling, temporaries: Temporaries) -> Blocking:
+    """The loops around a reduction, those over all points of dimensions first, then one over blocks."""
     a, setting = tiling.a, tiling.setting
     if number_of_chunks(a, temporaries, setting.program, setting.options, setting.machine) > 1:
-        return _NO_LOOPS
+        return Blocking()
     try:
         planned = tiling.planned(temporaries)
     except MappingError:
-        return _NO_LOOPS  # it has no nest, or not this one
+        return Blocking()  # it has no nest, or not this one
     if len(planned.rewritten.statements) > 1 or planned.before or planned.sums or planned.after or not setting.options.parallel:
-        return _NO_LOOPS  # what is copied as a whole is read from memory anyway
+        return Blocking()  # what is copied as a whole is read from memory anyway
     (s,), (plan,) = planned.rewritten.statements, planned.plans
-    core, leaf, threads = tiling.core, plan.nest.leaf, setting.machine.threads
-    extents = {name: upper - lower for name, lower, upper in a.results if lower == 0}
     staged = [plan.operands[number] for number in sorted(plan.estimate.staged)]
-    best: tuple[int, Loops] = (core.l2, ())
-    for dim in (leaf.lane, *(row for row, _ in leaf.rows)):
-        size, moving = leaf.tile(dim, core.lanes), [operand for operand in staged if dim in operand.dims]
-        if not moving or dim not in extents or len(s.merged.get(dim, (dim,))) > 1:
-            continue
-        inside = {leaf.lane, *(row for row, _ in leaf.rows)}
-        batch = [name for name in s.outputs if name not in inside and all(name in operand.dims for operand in moving)]
-        if any(name not in extents or len(s.merged.get(name, (name,))) > 1 for name in batch):
-            continue
-        whole = core.element * sum(prod(s.extent(name) for name in operand.dims) for operand in moving)
-        count = prod(extents[name] for name in batch)
-        tiles = -(-extents[dim] // size)
-        most = core.l2 // 2 * tiles * count // whole  # tiles whose panels stay in the cache
-        if whole <= best[0] or most < 1:
-            continue
-        around: list[tuple[str, int]] = [(name, 1) for name in batch]
-        if most >= tiles and count > 1 and _is_even(count, 1, threads):
-            best = whole, around
-        elif sizes := [n for n in range(min(most, tiles), 0, -1) if _is_even(tiles, n, threads)]:
-            best = whole, [*around, (dim, sizes[0] * size)]
-    return (best[1], leaf) if best[1] and _reread(s, best[1], core) <= plan.moved + _passed(s, best[1], staged, core) else _NO_LOOPS
+    extents = {name: upper - lower for name, lower, upper in a.results if lower == 0 and len(s.merged.get(name, (name,))) == 1}
+    blocks = _Blocks(s, plan, staged, extents, tiling.core, setting.machine)
+    if tiling.core.element * sum(prod(map(s.extent, operand.dims)) for operand in staged) <= tiling.core.l2 // 2:
+        return blocks.near()
+    return blocks.far()
 
 
-def _reread(s: FlatStatement, loops: Loops, core: Core) -> float:
-    """Cycles in which a core reads again for each block what does not move with it: as blocks are, of all terms."""
-    blocks = {dim: -(-s.extent(dim) // size) for dim, size in loops}
-    cycles = 0.0
-    for access, flat in s.reads.items():
-        element, batch = DTYPES[access.dtype].bytes, [dim for dim, size in loops if size == 1 and dim in flat.dims]
-        again = prod(count for dim, count in blocks.items() if dim not in flat.dims) - 1
-        inside = element * prod(s.extent(dim) for dim in flat.dims if dim not in batch)
-        cycles += again * inside * prod(s.extent(dim) for dim in batch) * core.far_byte(inside)
-    return cycles
+@dataclass(frozen=True)
+class _Blocks:
+    """Loops over blocks of a statement's results, and what they cost. ``extents``: of the dimensions that can be in blocks."""
+
+    s: FlatStatement
+    plan: Plan
+    staged: Sequence[Operand]
+    extents: Mapping[str, int]
+    core: Core
+    machine: Machine
+
+    def far(self) -> Blocking:
+        """Blocks whose panels stay in the cache of a core, which does not hold all of them."""
+        s, core, threads, leaf = self.s, self.core, self.machine.threads, self.plan.nest.leaf
+        best: tuple[int, Loops] = (core.l2, ())
+        for dim in (leaf.lane, *(row for row, _ in leaf.rows)):
+            size, moving = leaf.tile(dim, core.lanes), [operand for operand in self.staged if dim in operand.dims]
+            if not moving or dim not in self.extents:
+                continue
+            inside = {leaf.lane, *(row for row, _ in leaf.rows)}
+            batch = [name for name in s.outputs if name not in inside and all(name in operand.dims for operand in moving)]
+            if any(name not in self.extents for name in batch):
+                continue
+            whole = sum(map(self.bytes, moving))
+            count = prod(self.extents[name] for name in batch)
+            tiles = -(-self.extents[dim] // size)
+            most = core.l2 // 2 * tiles * count // whole  # tiles whose panels stay in the cache
+            if whole <= best[0] or most < 1:
+                continue
+            around: list[tuple[str, int]] = [(name, 1) for name in batch]
+            if most >= tiles and count > 1 and _unevenness(count, 1, threads) <= UNEVEN:
+                best = whole, around
+            elif sizes := [n for n in range(min(most, tiles // threads), 0, -1) if _unevenness(tiles, n, threads) <= UNEVEN]:
+                best = whole, [*around, (dim, sizes[0] * size)]
+        loops = best[1]
+        return Blocking(loops, leaf) if loops and self.reread(loops) <= self.plan.moved + self.moved(loops) else Blocking()
+
+    def near(self) -> Blocking:
+        """Blocks, one for each thread, which packs what it needs: no thread reads lines that another one has written."""
+        core, cycles, leaf, threads = self.core, self.plan.estimate.cycles, self.plan.nest.leaf, self.machine.threads
+        if not self.staged or not worth_region(cycles, self.machine.costs):
+            return Blocking()
+        packing = [(operand, core.transpose * prod(map(self.s.extent, operand.dims))) for operand in self.staged]
+        passed = sum(map(self.bytes, self.staged)) / LINE * core.passed_line
+        best, least = Blocking(), WORTH * (sum(cost for _, cost in packing) + passed + cycles / threads)
+        for dim in (leaf.lane, *(row for row, _ in leaf.rows)):
+            tiles = -(-self.extents.get(dim, 0) // (size := leaf.tile(dim, core.lanes)))
+            block = -(-tiles // threads)
+            if tiles < threads or -(-tiles // block) < threads:
+                continue
+            own = sum(cost / threads if dim in operand.dims else cost for operand, cost in packing)
+            torn = TORN * core.passed_line * self.torn(dim, block * size)
+            loops = [(dim, block * size)]
+            time = own + cycles * (1 + _unevenness(tiles, block, threads)) / threads + torn + self.reread(loops)
+            if time < least:
+                best, least = Blocking(loops, leaf, private=True), time
+        return best
+
+    def torn(self, dim: str, block: int) -> int:
+        """Lines of results of which two threads have parts, where each thread has a block of a dimension."""
+        write, element = self.s.write, self.core.element
+        step = abs(write.stride(dim))
+        around = [other for other in self.s.outputs if abs(write.stride(other)) > step]
+        apart = any(size * element % LINE for size in (step * block, *(abs(write.stride(other)) for other in around)))
+        return (self.machine.threads - 1) * prod(map(self.s.extent, around)) if apart else 0
+
+    def bytes(self, operand: Operand) -> int:
+        return self.core.element * prod(map(self.s.extent, operand.dims))
+
+    def reread(self, loops: Loops) -> float:
+        """Cycles in which a core reads again for each block what does not move with it: as blocks are, of all terms."""
+        s, blocks, cycles = self.s, {dim: -(-self.s.extent(dim) // size) for dim, size in loops}, 0.0
+        for access, flat in s.reads.items():
+            element, batch = DTYPES[access.dtype].bytes, [dim for dim, size in loops if size == 1 and dim in flat.dims]
+            again = prod(count for dim, count in blocks.items() if dim not in flat.dims) - 1
+            inside = element * prod(s.extent(dim) for dim in flat.dims if dim not in batch)
+            cycles += again * inside * prod(s.extent(dim) for dim in batch) * self.core.far_byte(inside)
+        return cycles
+
+    def moved(self, loops: Loops) -> float:
+        """Cycles in which panels go to where all of them have room, and come back."""
+        dims = {dim for dim, _ in loops}
+        whole = sum(self.bytes(operand) for operand in self.staged if dims <= operand.dims)
+        return MOVES * whole * self.core.far_byte(whole)
 
 
-def _passed(s: FlatStatement, loops: Loops, staged: Sequence[Operand], core: Core) -> float:
-    """Cycles in which panels go to where all of them have room, and come back."""
-    dims = {dim for dim, _ in loops}
-    whole = core.element * sum(prod(map(s.extent, operand.dims)) for operand in staged if dims <= set(operand.dims))
-    return MOVES * whole * core.far_byte(whole)
-
-
-def _is_even(tiles: int, size: int, threads: int) -> bool:
-    """Whether threads have about as many tiles each in blocks of such a size."""
+def _unevenness(tiles: int, size: int, threads: int) -> float:
+    """How much more than the mean the largest share of a thread is, as a part of the mean, of tiles in blocks of so many."""
     blocks = -(-tiles // size)
-    return blocks >= threads and -(-blocks // threads) * size * threads <= UNEVEN * tiles
+    return -(-blocks // threads) * size * threads / tiles - 1

@@ -46,9 +46,11 @@ def fuse_outer_loops(before: Assignments, machine: Machine) -> Assignments:
     return before.with_parts((new,) for new in assignments)
 
 
-def under_loops(a: Assignment, number: int, loops: Sequence[tuple[str, int]], leaf: Leaf | None = None) -> Assignment:
+def under_loops(
+    a: Assignment, number: int, loops: Sequence[tuple[str, int]], leaf: Leaf | None = None, *, private: bool = False
+) -> Assignment:
     """An assignment whose outer loops are shared: those over dimensions, or over blocks of so many of their points; only the last one may
-    have a block that is not whole. ``leaf`` as in OuterLoops."""
+    have a block that is not whole. ``leaf`` and ``private`` as in OuterLoops."""
     dims: list[str] = []
     rest: tuple[str, int] | None = None
     for dim, block in loops:
@@ -57,7 +59,7 @@ def under_loops(a: Assignment, number: int, loops: Sequence[tuple[str, int]], le
             a = strip_mined(a, strip)
             rest = (dim, strip.extent % block) if strip.extent % block else None
         dims.append(strip.outer if block > 1 else dim)
-    return replace(a, outer=OuterLoops(number, tuple(dims), rest=rest, leaf=leaf))
+    return replace(a, outer=OuterLoops(number, tuple(dims), rest=rest, leaf=leaf, private=private))
 
 
 def settle_outer_loops(before: Assignments) -> Assignments:

@@ -35,7 +35,7 @@ def test_the_default_core() -> None:
     times = {"multiply_add": 1.0, "latency": 4.0, "load": 1.0, "gather": 16.0, "scatter": 48.0, "copy": 0.3, "transpose": 1.2}
     more = {"beyond": 1.0, "l2_line": 2.5, "branch": 12.0, "region": 9000.0, "l3_byte": 1 / 12, "memory_byte": 0.3}
     sizes = {"lanes": 16, "element": 4, "registers": 32, "l1": 1 << 15, "l2": 1 << 20, "last": 1 << 24, "ways": 8, "page": 4096, "tlb": 64}
-    more |= {"matrix_types": frozenset(), "matrix_multiply": 16.0}
+    more |= {"matrix_types": frozenset(), "matrix_multiply": 16.0, "passed_line": 40.0}
     assert asdict(CORE) == {**times, **more, **sizes}
 
 
