@@ -1,7 +1,8 @@
 """Outline: loops of a kernel that differ in their tensors alone become calls of one function, which the C compiler then compiles once.
 
 Layers and unrolled steps of an iteration are such loops. A loop is outlined with the pragma in front of it, inside the region of threads
-that it stands in; one that needs anything of the kernel but pointers and the number of threads stays where it is.
+that it stands in, or inside the loop that several of them share; one that needs anything of the kernel but pointers, the variable of that
+loop and the number of threads stays where it is.
 """
 
 from __future__ import annotations
@@ -12,25 +13,26 @@ from collections.abc import Iterator, Mapping, Sequence
 LEAST_LINES = 16  # of a loop: what is shorter costs the compiler about what a call does
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 _POINTER = re.compile(r" *(?P<type>[\w ]+ \*restrict) (?P<name>\w+) = ")
-_OTHER = re.compile(r" *[\w ]+ \**(?P<name>\w+)(?:[ \[,].*)?;")
+_SHARED = re.compile(r" *for \((?P<type>int64_t) (?P<name>\w+) = ")
+_OTHER = re.compile(r" *(?:\w+ )+\**(?P<name>\w+)(?:[ \[,].*)?;")
 _Key = tuple[str, tuple[str, ...]]  # a text over parameters, and their types
 
 
 def outline(prologue: Sequence[str], lines: Sequence[str]) -> tuple[list[str], list[str]]:
     """The functions of repeated loops, and the body of the kernel with calls of them; the ``prologue`` declares what loops may need."""
-    pointers = {found["name"]: found["type"] for line in prologue if (found := _POINTER.match(line))}
-    others = {found["name"] for line in prologue if (found := _OTHER.match(line))} | {"workspace", "numbers", "tensors"}
     chunks = list(_chunks(lines))
-    others |= {found["name"] for chunk in chunks if len(chunk) == 1 and (found := _OTHER.match(chunk[0]))}
-    loops = {number: _canonical(chunk, pointers) for number, chunk in enumerate(chunks) if len(chunk) >= LEAST_LINES}
+    single = [*prologue, *(chunk[0] for chunk in chunks if len(chunk) == 1)]
+    given = {found["name"]: found["type"] for line in single if (found := _POINTER.match(line) or _SHARED.match(line))}
+    others = {found["name"] for line in single if (found := _OTHER.match(line))} - given.keys() | {"workspace", "numbers", "tensors"}
+    loops = {number: _canonical(chunk, given) for number, chunk in enumerate(chunks) if len(chunk) >= LEAST_LINES}
     loops = {number: found for number, found in loops.items() if not others & set(_NAME.findall("\n".join(chunks[number])))}
     keys = [key for key, _ in loops.values()]
     names = {key: f"tc_outlined{n}" for n, key in enumerate(dict.fromkeys(key for key in keys if keys.count(key) > 1))}
     functions = [_function(name, *key) for key, name in names.items()]
-    body = []
+    body = list[str]()
     for number, chunk in enumerate(chunks):
-        key, tensors = loops.get(number, (None, []))
-        body += [f"  {names[key]}({', '.join([*tensors, 'threads'])});"] if key in names else chunk
+        key, arguments = loops.get(number, (None, []))
+        body += [f"  {names[key]}({', '.join([*arguments, 'threads'])});"] if key in names else chunk
     return functions, body
 
 
@@ -39,24 +41,31 @@ def _function(name: str, text: str, types: Sequence[str]) -> str:
     return f"static __attribute__((noinline)) void {name}({', '.join(parameters)}) {{\n{text}\n}}"
 
 
-def _chunks(lines: Sequence[str]) -> Iterator[list[str]]:
-    """The lines of each loop of the kernel or of a region of threads, with its pragma; all other lines one by one."""
-    at, depth = 0, "  "
+def _chunks(lines: Sequence[str], depth: str = "  ") -> Iterator[Sequence[str]]:
+    """The lines of each loop of the kernel, of a region of threads, or of a loop that threads share around several, with its pragma; all
+    other lines one by one."""
+    at = 0
     while at < len(lines):
-        if lines[at] == "  {" and at and lines[at - 1].startswith("#pragma omp parallel num_threads"):
-            depth = "    "
-        elif lines[at] == "  }":
-            depth = "  "
         first = at + lines[at].startswith("#pragma omp")
-        is_loop = first < len(lines) and lines[first].startswith(f"{depth}for (") and lines[first].endswith("{")
-        end = lines.index(f"{depth}}}", first) + 1 if is_loop else at + 1
-        yield list(lines[at:end])
+        head = lines[first] if first < len(lines) else ""
+        is_region, is_loop = at < first and head == f"{depth}{{", head.startswith(f"{depth}for (") and head.endswith("{")
+        end = lines.index(f"{depth}}}", first) + 1 if is_region or is_loop else at + 1
+        inside = lines[first + 1 : end - 1]
+        braced = is_loop and inside[0] == f"{depth}  {{"
+        deeper = depth + ("    " if braced else "  ")
+        if is_region or is_loop and at < first and sum(line.startswith(f"{deeper}for (") for line in inside) > 1:
+            before, after = first + 1 + braced, end - 1 - braced
+            yield from ([line] for line in lines[at:before])
+            yield from _chunks(lines[before:after], deeper)
+            yield from ([line] for line in lines[after:end])
+        else:
+            yield lines[at:end]
         at = end
 
 
-def _canonical(chunk: Sequence[str], pointers: Mapping[str, str]) -> tuple[_Key, list[str]]:
-    """A loop over parameters in the place of tensors, and these in order of appearance."""
+def _canonical(chunk: Sequence[str], given: Mapping[str, str]) -> tuple[_Key, list[str]]:
+    """A loop over parameters in the place of what is given, tensors and the variable of a shared loop, and these in order of appearance."""
     text = "\n".join(chunk)
-    tensors = [name for name in dict.fromkeys(_NAME.findall(text)) if name in pointers]
-    numbers = {name: f"tc_t{n}" for n, name in enumerate(tensors)}
-    return (_NAME.sub(lambda found: numbers.get(found[0], found[0]), text), tuple(pointers[name] for name in tensors)), tensors
+    arguments = [name for name in dict.fromkeys(_NAME.findall(text)) if name in given]
+    numbers = {name: f"tc_t{n}" for n, name in enumerate(arguments)}
+    return (_NAME.sub(lambda found: numbers.get(found[0], found[0]), text), tuple(given[name] for name in arguments)), arguments

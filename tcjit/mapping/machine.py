@@ -7,11 +7,13 @@ the kernels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
+from math import prod
 from typing import Any
 
 LINE = 64  # bytes of a line of a cache
+TORN = 4  # times that a line goes from one core to another one where both write parts of it
 MOVES = 3  # of a copied element between caches: it is read, and its place is read before it is written
 
 
@@ -143,6 +145,14 @@ class Core:
     def far(self, size: int) -> float:
         """What the copy of an element takes more where all of them, of so many bytes, do not fit into the second cache, or into any."""
         return 0.0 if size <= self.l2 else self.beyond if size <= self.last else MOVES * self.element * self.memory_byte
+
+
+def torn_lines(block: int, around: Iterable[tuple[int, int]], threads: int) -> int:
+    """Lines of which two threads write parts, where each of them has a block of so many bytes; ``around``: steps in bytes and extents of
+    the dimensions outside of it."""
+    outside = list(around)
+    apart = block % LINE or any(step % LINE for step, _ in outside)
+    return (threads - 1) * prod(extent for _, extent in outside) if apart else 0
 
 
 def core_of(machine: Machine, lanes: int, element: int) -> Core:

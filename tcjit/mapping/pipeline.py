@@ -44,6 +44,7 @@ from tcjit.mapping.passes.fold_contractions import fold_contractions
 from tcjit.mapping.passes.fuse import fuse, fused_groups
 from tcjit.mapping.passes.fuse_column_reductions import fuse_column_reductions
 from tcjit.mapping.passes.fuse_outer_loops import fuse_outer_loops, settle_outer_loops
+from tcjit.mapping.passes.fuse_parallel_regions import fuse_parallel_regions
 from tcjit.mapping.passes.hoist_invariants import hoist_invariants
 from tcjit.mapping.passes.map_to_blocks import map_to_blocks
 from tcjit.mapping.passes.map_to_threads import map_to_threads
@@ -207,6 +208,7 @@ def build_scop(
         assignments = proved(fuse_outer_loops, assignments, target)
         assignments = proved(overlap_tiles, assignments, target)
         assignments = proved(fuse_column_reductions, assignments, target)
+        assignments = proved(fuse_parallel_regions, assignments, options, target) if pack else assignments
         assignments = proved(block_panels, assignments, options, target) if pack else assignments
     if nests:
         assignments = step(tile_reductions, assignments, options, target, prove != "none")

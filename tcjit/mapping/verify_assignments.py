@@ -105,6 +105,7 @@ class _Replacement(Instances):
             "unroll_dims": self.unrolled,
             "fold_contractions": lambda old, new: wrong_folding(before, after, old, new),
             "fuse_outer_loops": self.blocked,
+            "fuse_parallel_regions": self.blocked,
             "strip_mine_copies": self.in_digits,
             "strip_mine_products": self.in_digits,
             "block_panels": self.blocked,

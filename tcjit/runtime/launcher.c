@@ -28,7 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_PARAMS = 32, MAX_NUMBERS = 128, MAX_ENTRIES = 256 };
+enum { MAX_PARAMS = 64, MAX_NUMBERS = 128, MAX_ENTRIES = 256 };
 
 /* ------------------------------------------------------------------ DLPack's public layout, as far as it is used */
 

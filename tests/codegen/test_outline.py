@@ -44,6 +44,16 @@ def test_loops_of_a_region_take_their_pragmas_along() -> None:
     assert pragma in functions[0].splitlines()
 
 
+@pytest.mark.parametrize("block", [False, True])
+def test_loops_that_share_one_of_threads_are_functions_of_its_variable(block: bool) -> None:
+    pragma, depth = "#pragma omp parallel for num_threads(threads)", 3 if block else 2
+    head, opened, closed = "  for (int64_t c1 = 0; c1 <= 1; ++c1) {", ["    {"] * block, ["    }"] * block
+    loops = [line for names in (("T", "O"), ("O", "T")) for line in loop(*names, depth, bound="c1")]
+    functions, body = outline(PROLOGUE, [pragma, head, *opened, *loops, *closed, "  }"])
+    assert body == [pragma, head, *opened, "  tc_outlined0(c1, T, O, threads);", "  tc_outlined0(c1, O, T, threads);", *closed, "  }"]
+    assert "tc_outlined0(int64_t tc_t0, float *restrict tc_t1, float *restrict tc_t2, int threads)" in functions[0]
+
+
 @pytest.mark.parametrize(
     "lines",
     [

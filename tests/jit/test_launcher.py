@@ -76,6 +76,12 @@ def adder(extension: ModuleType, kernels: dict[str, int], **changes: Any) -> lau
     return made
 
 
+def test_as_many_arguments_as_an_operator_of_pytorch_has(extension: ModuleType, kernels: dict[str, int]) -> None:
+    made = adder(extension, kernels, params=(VECTOR,) * 63)
+    given = [torch.full((8,), float(number)) for number in range(63)]
+    assert torch.equal(made.call(tuple(given), None, False), torch.ones(8))
+
+
 def test_calls(extension: ModuleType, kernels: dict[str, int]) -> None:
     table = adder(extension, kernels)
     x, y = torch.randn(8), torch.randn(8)
@@ -150,7 +156,7 @@ def test_wrong_entries_are_refused(extension: ModuleType, kernels: dict[str, int
     with pytest.raises(TypeError):
         table.add(*good, [*recording])
     assert len(table) == 0
-    assert not table.add(*good[:3], (VECTOR,) * 40, *good[4:])
+    assert not table.add(*good[:3], (VECTOR,) * 65, *good[4:])
     for nonsense in ((), (1,), (1, None, False)):
         with pytest.raises(TypeError):
             table.call(*nonsense)

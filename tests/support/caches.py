@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from tcjit.jit.targets import cpu
+from tcjit.mapping import fused_run
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.passes import block_panels, fold_contractions, fuse_column_reductions, fuse_outer_loops, overlap_tiles, parallelise
 
@@ -16,7 +17,8 @@ from tcjit.mapping.passes import block_panels, fold_contractions, fuse_column_re
 # folding
 LEAST = {
     fold_contractions: {"WORK": 1, "WORTH": 2},
-    fuse_outer_loops: {"REUSE": 4, "ITERATIONS": 1, "FEWER": 2},
+    fuse_outer_loops: {"ITERATIONS": 1, "FEWER": 2, "REUSE": 4},
+    fused_run: {"REUSE": 4},
     overlap_tiles: {"ITERATIONS": 1, "GAIN": 0},
     fuse_column_reductions: {"WORTH": 1, "ROWS": 1, "CPU_CHUNKS": 4},
     block_panels: {"WORK": 1},

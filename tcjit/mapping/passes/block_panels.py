@@ -18,7 +18,7 @@ from tcjit.errors import MappingError
 from tcjit.grammar.ast import Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
-from tcjit.mapping.machine import LINE, MOVES, Core, Machine
+from tcjit.mapping.machine import LINE, MOVES, TORN, Core, Machine, torn_lines
 from tcjit.mapping.nest.epilogue import epilogue_of
 from tcjit.mapping.nest.nest import Leaf
 from tcjit.mapping.nest.operands import Operand
@@ -34,7 +34,6 @@ WORK = 1 << 22  # terms of all results together that are worth the time of a sec
 SLOWER = 2  # times that a small product takes longer than its multiply-adds, at most
 UNEVEN = 0.1  # of the mean of the threads' work that the greatest may be more
 WORTH = 0.95  # of the time without blocks that they may take
-TORN = 4  # times that a line of results goes from one thread to the other, where both write parts of it
 
 Loops = Sequence[tuple[str, int]]  # dimensions, and the points of a block
 
@@ -148,7 +147,7 @@ class _Blocks:
     def near(self) -> Blocking:
         """Blocks, one for each thread, which packs what it needs: no thread reads lines that another one has written."""
         core, cycles, leaf, threads = self.core, self.plan.estimate.cycles, self.plan.nest.leaf, self.machine.threads
-        if not self.staged or not worth_region(cycles, self.machine.costs):
+        if not self.staged or not self.s.is_box or not worth_region(cycles, self.machine.costs):
             return Blocking()
         packing = [(operand, core.transpose * prod(map(self.s.extent, operand.dims))) for operand in self.staged]
         passed = sum(map(self.bytes, self.staged)) / LINE * core.passed_line
@@ -169,10 +168,9 @@ class _Blocks:
     def torn(self, dim: str, block: int) -> int:
         """Lines of results of which two threads have parts, where each thread has a block of a dimension."""
         write, element = self.s.write, self.core.element
-        step = abs(write.stride(dim))
-        around = [other for other in self.s.outputs if abs(write.stride(other)) > step]
-        apart = any(size * element % LINE for size in (step * block, *(abs(write.stride(other)) for other in around)))
-        return (self.machine.threads - 1) * prod(map(self.s.extent, around)) if apart else 0
+        step = abs(write.stride(dim)) * element
+        steps = [(abs(write.stride(other)) * element, self.s.extent(other)) for other in self.s.outputs]
+        return torn_lines(step * block, [(other, extent) for other, extent in steps if other > step], self.machine.threads)
 
     def bytes(self, operand: Operand) -> int:
         return self.core.element * prod(map(self.s.extent, operand.dims))

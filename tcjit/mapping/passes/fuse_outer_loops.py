@@ -8,24 +8,21 @@ memory that they need. This is loop fusion at the outermost level; ``contract_sl
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
-from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Binary, Index
+from tcjit.grammar.ast import Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment, Assignments
+from tcjit.mapping.fused_run import REUSE, FusedRun, Uses, all_accesses, divided_dims
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.nest import Leaf
 from tcjit.mapping.nest.strip_mine import divisions, strip_mine, strip_mined
 from tcjit.mapping.scop import OuterLoops
 from tcjit.mapping.storage import Storage
 
-REUSE = 32  # results that use an element of an operand in one iteration, at least, or as many as in all of them: register tiles need them
 ITERATIONS = 4  # for each thread at least: they share them evenly
 MOVES = 3  # of an element of a temporary between memory and caches: its place is read before it is written, then it is read
 SHARE = 4  # parts of the last cache, one of which it holds beside all else
@@ -91,80 +88,12 @@ def _may_precede(others: Sequence[Assignment], program: Sequence[Assignment]) ->
     written: set[str] = set()
     for a in program:
         if any(a is other for other in others):
-            if a.tensor in read | written or written & {access.tensor for access in _accesses(a)}:
+            if a.tensor in read | written or written & {access.tensor for access in all_accesses(a)}:
                 return False
         else:
-            read |= {access.tensor for access in _accesses(a)}
+            read |= {access.tensor for access in all_accesses(a)}
             written.add(a.tensor)
     return True
-
-
-def _accesses(a: Assignment) -> Iterator[Access]:
-    """The write of an assignment and all its reads, those of gathered subscripts included."""
-    yield Access(a.tensor, a.subscripts, dtype=a.value.dtype)
-    for expr in (a.value, *([a.start] if a.start is not None else []), *a.subscripts):
-        yield from (access for access, _ in guarded_accesses(expr))
-    for nest in a.tiled:
-        yield from (Access(flat.tensor, (), dtype=a.value.dtype) for flat in nest.statement.accesses)
-
-
-@dataclass
-class _FusedRun:
-    """Assignments in a row and, for each loop that they could share, its dimension in each of them; None where they cannot.
-
-    ``axes``: for each tensor that they use and each of these loops, the axis that its index is the subscript of, in all accesses.
-    """
-
-    extents: tuple[int, ...]
-    dims: list[tuple[str | None, ...]] = field(default_factory=list)
-    axes: dict[str, list[int | None]] = field(default_factory=dict)
-    written: set[str] = field(default_factory=set)
-
-    def take(self, a: Assignment, accesses: Sequence[Access]) -> bool:
-        """Add an assignment, if it uses what others of the run compute, or what they read, and any loop is left that all can share."""
-        ranges = {name: (lower, upper) for name, lower, upper in a.results}
-        joined = [access for access in accesses if access.tensor in self.written or access.tensor == a.tensor in self.axes]
-        joined = joined or [access for access in accesses if access.tensor in self.axes]
-        divided = _divided(a)
-        dims = tuple(dim if (dim := self._dim(loop, joined, ranges)) not in divided else None for loop in range(len(self.extents)))
-        if not joined or not any(dims) or a.final or a.empty or a.dynamic:
-            return False
-        self.add(a, dims, accesses)
-        return True
-
-    def add(self, a: Assignment, dims: tuple[str | None, ...], accesses: Sequence[Access]) -> None:
-        """Add an assignment with its dimension for each loop."""
-        self.dims.append(dims)
-        self.written.add(a.tensor)
-        for access in accesses:
-            axes = [self._axis(access, dim) for dim in dims]
-            known = self.axes.setdefault(access.tensor, axes)
-            self.axes[access.tensor] = [axis if axis == other else None for axis, other in zip(axes, known, strict=True)]
-
-    def _dim(self, loop: int, joined: Sequence[Access], ranges: Mapping[str, tuple[int, int]]) -> str | None:
-        """The dimension that is a loop in all accesses to what the run computes."""
-        found = set()
-        for access in joined:
-            axis = self.axes[access.tensor][loop]
-            subscript = access.subscripts[axis] if axis is not None else None
-            found.add(subscript.name if isinstance(subscript, Index) else None)
-        dim = found.pop() if len(found) == 1 else None
-        return dim if dim is not None and ranges.get(dim) == (0, self.extents[loop]) else None
-
-    @staticmethod
-    def _axis(access: Access, dim: str | None) -> int | None:
-        axes = [axis for axis, sub in enumerate(access.subscripts) if isinstance(sub, Index) and sub.name == dim]
-        return axes[0] if axes else None
-
-    def shared(self, loops: Iterable[int]) -> list[tuple[str, ...]]:
-        """The dimensions of each assignment for some of the loops, which all can share."""
-        numbers = list(loops)
-        return [tuple(dim for loop in numbers if (dim := dims[loop]) is not None) for dims in self.dims]
-
-    @property
-    def possible(self) -> list[int]:
-        """The loops that all assignments can share."""
-        return [loop for loop in range(len(self.extents)) if all(dims[loop] is not None for dims in self.dims)]
 
 
 class _Fusion:
@@ -173,7 +102,7 @@ class _Fusion:
     def __init__(self, before: Assignments, machine: Machine) -> None:
         self.machine, self.program, self.values = machine, before.assignments, before.values
         self.tensors = before.storages
-        self.uses = [_Uses(a) for a in self.program]
+        self.uses = [Uses(a) for a in self.program]
         self.users: dict[str, list[int]] = {}  # of each tensor, in order
         for position, uses in enumerate(self.uses):
             for name in {access.tensor for access in uses.accesses}:
@@ -184,12 +113,12 @@ class _Fusion:
         nothing where they should share none."""
         a = self.program[first]
         plain = {sub.name: axis for axis, sub in enumerate(a.subscripts) if isinstance(sub, Index)}
-        divided = _divided(a)
+        divided = divided_dims(a)
         bounds = [(name, upper) for name, lower, upper in a.results if lower == 0 and upper > 1 and name in plain.keys() - divided]
         if a.final or a.empty or a.dynamic or not bounds:
             return []
         bounds.sort(key=lambda bound: plain[bound[0]])
-        run = _FusedRun(tuple(extent for _, extent in bounds))
+        run = FusedRun(tuple(extent for _, extent in bounds))
         run.add(a, tuple(name for name, _ in bounds), self.uses[first].accesses)
         best = [[(dim, 1)] for dim in self.of_classes(self.uses[first])[:1]] if divided else []
         for end in range(first + 1, len(self.program)):
@@ -213,20 +142,20 @@ class _Fusion:
                 own += [(loop[0], by), loop] if size == 1 < by else [loop]
         return result
 
-    def of_classes(self, uses: _Uses) -> list[str]:
+    def of_classes(self, uses: Uses) -> list[str]:
         """The dimensions, one of whose values takes a part of all large operands that stays in a core's cache while the residue classes of
         a reduction read it one after another."""
         large = [a for a in uses.reads if _bytes(self.tensors[a.tensor]) > self.machine.cache_bytes]
         return [
             name
             for name, lower, upper in uses.a.results
-            if large and lower == 0 and self.is_even(upper) and uses.keeps_reuse([name], 1) and name not in _divided(uses.a)
+            if large and lower == 0 and self.is_even(upper) and uses.keeps_reuse([name], 1) and name not in divided_dims(uses.a)
             and not self.crosses(uses, name)
             and all(name in uses.reads[a] for a in large)
             and sum(_bytes(self.tensors[a.tensor]) for a in large) // upper <= self.machine.cache_bytes
         ]  # fmt: skip
 
-    def worth(self, first: int, end: int, run: _FusedRun) -> dict[int, int]:
+    def worth(self, first: int, end: int, run: FusedRun) -> dict[int, int]:
         """The outermost loops that keep what lives in a run alone in a core's cache, each with the size of a block; none where they do not
         pay."""
         members, machine, tensors = self.uses[first:end], self.machine, self.tensors
@@ -266,13 +195,13 @@ class _Fusion:
         far = [size for size in even if size * total // extent <= self.machine.shared_bytes // (SHARE * self.machine.threads)]
         return near[-1] if near else far[0] if far else 0
 
-    def kept(self, members: Sequence[_Uses], run: _FusedRun, loops: Iterable[int]) -> float:
+    def kept(self, members: Sequence[Uses], run: FusedRun, loops: Iterable[int]) -> float:
         """Bytes of what several members use in one iteration of some loops, of the tensors that move with these."""
         users = Counter(name for uses in members for name in {access.tensor for access in uses.accesses})
         moving = {name: [run.extents[loop] for loop in loops if run.axes[name][loop] is not None] for name in users if users[name] > 1}
         return sum(_bytes(self.tensors[name]) / prod(extents) for name, extents in moving.items() if extents)
 
-    def crosses(self, uses: _Uses, dim: str, written: Collection[str] = ()) -> bool:
+    def crosses(self, uses: Uses, dim: str, written: Collection[str] = ()) -> bool:
         """Whether one iteration of a loop over a dimension takes an element of each line of an operand that is not ``written`` here, as of
         channels that lie last, or of a result that no cache keeps; those of a contraction may stay in a cache meanwhile."""
         own = self.tensors[uses.a.tensor]
@@ -290,47 +219,7 @@ class _Fusion:
         return iterations >= ITERATIONS * self.machine.threads or iterations % self.machine.threads == 0
 
 
-class _Uses:
-    """The accesses of an assignment, and how often its operands are used."""
-
-    def __init__(self, a: Assignment) -> None:
-        self.a, self.accesses = a, tuple(_accesses(a))
-        self.reads = {access: set(names(access)) for access in a.reads}
-
-    @cached_property
-    def is_contraction(self) -> bool:
-        """Whether elements of all operands are used for several results."""
-        return bool(self.a.reduction) and len(self.reads) > 1 and all(self.reuse(moving, ()) > 1 for moving in self.reads.values())
-
-    @cached_property
-    def slides(self) -> bool:
-        """Whether a window of an operand is read for each result, as by a convolution of each channel alone or by pooling."""
-        return bool(self.a.reduction) and any(len(set(names(sub))) > 1 for access in self.reads for sub in access.subscripts)
-
-    def reuse(self, moving: set[str], fixed: Sequence[str]) -> int:
-        """The results that use an element of an operand, where some dimensions are fixed."""
-        return prod(upper - lower for name, lower, upper in self.a.results if name not in moving and name not in fixed)
-
-    def keeps_reuse(self, fixed: Sequence[str], *sizes: int) -> bool:
-        """Whether operands of a contraction are used often enough in one iteration of loops over blocks of such sizes of dimensions."""
-        for moving in self.reads.values() if self.is_contraction else ():
-            rows = prod(size for dim, size in zip(fixed, sizes) if dim not in moving)
-            if rows * self.reuse(moving, fixed) < min(REUSE, self.reuse(moving, ())):
-                return False
-        return True
-
-    def read_again(self, dims: Sequence[str]) -> set[str]:
-        """The tensors of which each iteration of loops over some dimensions reads the same elements."""
-        return {access.tensor for access, moving in self.reads.items() if not moving & set(dims)}
-
-
-def _divided(a: Assignment) -> set[str]:
-    """The dimensions of a reduction that its conditions take residues of: each class of these is a nest of its own, over other loops."""
-    moduli = (part for part in walk(a.value) if isinstance(part, Binary) and part.op == "%" and part.dtype == "int64")
-    return {name for part in moduli for name in names(part)} if a.reduction else set()
-
-
-def _iterations(run: _FusedRun, loops: Mapping[int, int]) -> int:
+def _iterations(run: FusedRun, loops: Mapping[int, int]) -> int:
     return prod(run.extents[loop] // size for loop, size in loops.items())
 
 

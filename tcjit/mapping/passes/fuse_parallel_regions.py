@@ -1,0 +1,128 @@
+"""Fuse parallel regions: small assignments that follow one another run in one region of threads, each with a block of a dimension.
+
+Where all that a program uses is in the caches, what takes its time is to start and end regions, and to pass on to a thread what another one
+has written. A block of rows for each thread goes through all layers of a perceptron, or a head's scores through all of attention, without
+a barrier; what is packed for a product, each thread packs for itself. This is the fusion of parallel loops of Allen and Kennedy,
+Optimizing Compilers for Modern Architectures (2001), which removes the barriers between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tcjit.grammar.ast import Index, Select
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.polynomial import names
+from tcjit.grammar.walk import walk
+from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
+from tcjit.mapping.fused_run import FusedRun, Uses, divided_dims
+from tcjit.mapping.machine import LINE, TORN, Machine, torn_lines
+from tcjit.mapping.operations import operations
+from tcjit.mapping.options import Options
+from tcjit.mapping.passes.chunk_reductions import number_of_chunks
+from tcjit.mapping.passes.fuse_outer_loops import under_loops
+from tcjit.mapping.passes.parallelise import worth_region
+from tcjit.mapping.storage import Storage
+
+ROWS = 4  # points of a block at least, or register tiles use the other operand too rarely
+
+Members = Sequence[Sequence[tuple[str, int]]]  # of each assignment of a run its dimension, and the points of a block
+
+
+def fuse_parallel_regions(before: Assignments, options: Options, machine: Machine) -> Assignments:
+    """The program with the loops over blocks, one for each thread, that its small assignments share."""
+    if not options.parallel or machine.threads < 2:
+        return before
+    program, temporaries = before.assignments, Temporaries(before)
+    number = 1 + max((a.outer.number for a in program if a.outer), default=-1)
+    chunks = [number_of_chunks(a, temporaries, before, options, machine) > 1 if a.reduction else False for a in program]
+    assignments: list[Assignment] = []
+    while (first := len(assignments)) < len(program):
+        end = next((at for at in range(first, len(program)) if program[at].outer or chunks[at]), len(program))
+        loops = _Regions(before, machine).longest(first, end) if end - first > 1 else ()
+        assignments += [under_loops(a, number, own, private=True) for a, own in zip(program[first:], loops)] or [program[first]]
+        number += bool(loops)
+    return before.with_parts((new,) for new in assignments)
+
+
+class _Regions:
+    """A program, and what its assignments take in one region of threads or in several."""
+
+    def __init__(self, before: Assignments, machine: Machine) -> None:
+        self.machine, self.program, self.tensors = machine, before.assignments, before.storages
+
+    def longest(self, first: int, end: int) -> Members:
+        """The loops that assignments from the first on share, those before the ``end`` at most."""
+        a = self.program[first]
+        axes = {sub.name: axis for axis, sub in enumerate(a.subscripts) if isinstance(sub, Index)}
+        bounds = [(name, upper) for name, lower, upper in a.results if lower == 0 and upper > 1 and name in axes.keys() - divided_dims(a)]
+        if a.final or a.empty or a.dynamic or not bounds:
+            return ()
+        bounds.sort(key=lambda bound: axes[bound[0]])
+        members, run, best = [Uses(a)], FusedRun(tuple(extent for _, extent in bounds)), list[list[tuple[str, int]]]()
+        run.add(a, tuple(name for name, _ in bounds), members[0].accesses)
+        for other in self.program[first + 1 : end]:
+            members.append(Uses(other))
+            if not run.take(other, members[-1].accesses) or not run.possible:
+                break
+            costs = {loop: self.cost(members, run, loop) for loop in run.possible}
+            loop = min(costs, key=lambda loop: costs[loop])
+            if costs[loop] < self.gain(members, run):
+                size = -(-run.extents[loop] // self.machine.threads)
+                best = [[(dim, size)] for (dim,) in run.shared([loop])]
+        return best
+
+    def gain(self, members: Sequence[Uses], run: FusedRun) -> float:
+        """Cycles in which threads start and end again, one thread computes what is not worth a region alone, and what one wrote comes to
+        others; nothing where caches do not hold it all, or all of it is not worth a region."""
+        costs, threads = self.machine.costs, self.machine.threads
+        used = {access.tensor for uses in members for access in uses.accesses}
+        if sum(_bytes(self.tensors[name]) for name in used) > self.machine.cache_bytes // 2:
+            return 0.0
+        cycles = list(map(self.cycles, members))
+        if not any(uses.is_contraction or uses.slides for uses in members) or not worth_region(sum(cycles), costs):
+            return 0.0
+        alone = [worth_region(own, costs) for own in cycles]
+        regions = (sum(alone) - 1) * costs.parallel_region * costs.frequency
+        small = sum(own for own, worth in zip(cycles, alone) if not worth) * (threads - 1) / threads
+        passed = sum(_bytes(self.tensors[name]) for name in run.written) / 2 / LINE * costs.passed_line
+        return regions + small + passed
+
+    def cost(self, members: Sequence[Uses], run: FusedRun, loop: int) -> float:
+        """Cycles that blocks of a loop take more: threads pack the same operands, have blocks of different sizes, or write parts of the
+        same lines; infinite where there is not a block for each thread."""
+        costs, threads, extent = self.machine.costs, self.machine.threads, run.extents[loop]
+        size = -(-extent // threads)
+        batch = all(run.axes[access.tensor][loop] is not None for uses in members for access in uses.reads if access.tensor in run.axes)
+        if -(-extent // size) < threads or size < ROWS and not batch:
+            return float("inf")
+        packed, torn = 0.0, 0
+        for uses, (dim,) in zip(members, run.shared([loop])):
+            if any(isinstance(part, Select) and dim in names(part.condition) for part in walk(uses.a.value)):
+                return float("inf")
+            for access, moving in uses.reads.items() if uses.is_contraction else ():
+                storage = self.tensors[access.tensor]
+                last = next((sub for sub, step in zip(access.subscripts, storage.strides) if step == 1), None)
+                if dim not in moving and last is not None and set(names(last)) & set(uses.a.reduction):
+                    packed += costs.transpose * storage.elements * (threads - 1) / threads
+            torn += self.torn(uses.a, dim, size)
+        uneven = size * threads / extent - 1
+        return packed + uneven * sum(map(self.cycles, members)) / threads + TORN * costs.passed_line * torn
+
+    def cycles(self, uses: Uses) -> float:
+        """Those of an assignment in whole vectors, on one core."""
+        lanes = self.machine.lanes(DTYPES[uses.a.value.dtype].bytes)
+        return uses.a.points * max(1, operations(uses.a.value)) / lanes / self.machine.costs.fma_rate
+
+    def torn(self, a: Assignment, dim: str, size: int) -> int:
+        """Lines of a result of which two threads have parts, where each thread has a block of a dimension."""
+        storage = self.tensors[a.tensor]
+        element = DTYPES[storage.dtype].bytes
+        axes = zip(a.subscripts, storage.strides, storage.shape)
+        steps = [(sub, step * element, extent) for sub, step, extent in axes if step is not None]
+        own = next((step for sub, step, _ in steps if dim in names(sub)), 0)
+        return torn_lines(own * size, [(step, extent) for _, step, extent in steps if step > own], self.machine.threads)
+
+
+def _bytes(storage: Storage) -> int:
+    return storage.elements * DTYPES[storage.dtype].bytes
