@@ -32,7 +32,7 @@ Members = Sequence[Sequence[tuple[str, int]]]  # of each assignment of a run its
 def fuse_parallel_regions(before: Assignments, options: Options, machine: Machine) -> Assignments:
     """The program with the loops over blocks, one for each thread, that its small assignments share."""
     if not options.parallel or machine.threads < 2:
-        return before
+        return before.with_parts((a,) for a in before.assignments)
     program, temporaries = before.assignments, Temporaries(before)
     number = 1 + max((a.outer.number for a in program if a.outer), default=-1)
     chunks = [number_of_chunks(a, temporaries, before, options, machine) > 1 if a.reduction else False for a in program]

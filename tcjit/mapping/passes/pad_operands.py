@@ -65,7 +65,8 @@ def pad_operands(before: Assignments, machine: Machine | None) -> Assignments:
         if on_gpu and product_sides(replace(a, value=term)) is None:
             return [a]  # results share no element but those of neighbouring windows, which caches hold: a copy would be traffic alone
         copies, made = [], dict[Expr, Copy]()
-        for p in (p for guarded in padded for p in (guarded, *guarded.compared)):
+        every = [p for guarded in padded for p in (guarded, *guarded.compared)]
+        for p in every:
             if p.value in made:
                 continue
             moving = {name for axis in p.axes for name in names(axis.subscript)}
@@ -77,7 +78,8 @@ def pad_operands(before: Assignments, machine: Machine | None) -> Assignments:
             elif not (alone or moving.isdisjoint(names(_along_lanes(a, temporaries.tensors[a.tensor]))) or _has_lanes(a, p, machine)):
                 order = None
             order = order or tuple(range(len(p.axes)))  # elements that all lanes read lie as they did
-            axes = [(axis.index, axis.size, axis.extent) for axis in (p.axes[place] for place in order)]
+            sizes = [max(other.axes[place].size for other in every if other.value == p.value) for place in range(len(p.axes))]
+            axes = [(p.axes[place].index, sizes[place], p.axes[place].extent) for place in order]
             copy = temporaries.copy(a, f"{p.read.tensor}_padded", p.value, axes)
             copies.append(replace(copy, outer=_outer_loops(a, p)))
             made[p.value] = copy.tensor, tuple(order)
