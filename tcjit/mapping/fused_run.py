@@ -96,11 +96,13 @@ class Uses:
         """The results that use an element of an operand, where some dimensions are fixed."""
         return prod(upper - lower for name, lower, upper in self.a.results if name not in moving and name not in fixed)
 
-    def keeps_reuse(self, fixed: Sequence[str], *sizes: int) -> bool:
-        """Whether operands of a contraction are used often enough in one iteration of loops over blocks of such sizes of dimensions."""
+    def keeps_reuse(self, fixed: Sequence[str], *sizes: int, least: int | None = None) -> bool:
+        """Whether operands of a contraction are used often enough, for ``least`` results, in one iteration of loops over blocks of such
+        sizes of dimensions."""
+        least = REUSE if least is None else least
         for moving in self.reads.values() if self.is_contraction else ():
             rows = prod(size for dim, size in zip(fixed, sizes) if dim not in moving)
-            if rows * self.reuse(moving, fixed) < min(REUSE, self.reuse(moving, ())):
+            if rows * self.reuse(moving, fixed) < min(least, self.reuse(moving, ())):
                 return False
         return True
 

@@ -8,7 +8,7 @@ Optimizing Compilers for Modern Architectures (2001), which removes the barriers
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tcjit.grammar.ast import Index, Select
 from tcjit.grammar.dtypes import DTYPES
@@ -24,9 +24,9 @@ from tcjit.mapping.passes.fuse_outer_loops import under_loops
 from tcjit.mapping.passes.parallelise import worth_region
 from tcjit.mapping.storage import Storage
 
-ROWS = 4  # points of a block at least, or register tiles use the other operand too rarely
+REUSE = 8  # results of a block that use an element of an operand at least, or as many as in all of them: register tiles need them
 
-Members = Sequence[Sequence[tuple[str, int]]]  # of each assignment of a run its dimension, and the points of a block
+Loops = Mapping[int, tuple[str, int]]  # of assignments, by their place, the dimension that is shared, and the points of a block
 
 
 def fuse_parallel_regions(before: Assignments, options: Options, machine: Machine) -> Assignments:
@@ -39,8 +39,10 @@ def fuse_parallel_regions(before: Assignments, options: Options, machine: Machin
     assignments: list[Assignment] = []
     while (first := len(assignments)) < len(program):
         end = next((at for at in range(first, len(program)) if program[at].outer or chunks[at]), len(program))
-        loops = _Regions(before, machine).longest(first, end) if end - first > 1 else ()
-        assignments += [under_loops(a, number, own, private=True) for a, own in zip(program[first:], loops)] or [program[first]]
+        loops = _Regions(before, machine).longest(first, end) if end - first > 1 else {}
+        for at in range(first, 1 + max(loops, default=first)):
+            a = program[at]
+            assignments.append(under_loops(a, number, [loops[at]], private=True) if at in loops else a)
         number += bool(loops)
     return before.with_parts((new,) for new in assignments)
 
@@ -51,25 +53,31 @@ class _Regions:
     def __init__(self, before: Assignments, machine: Machine) -> None:
         self.machine, self.program, self.tensors = machine, before.assignments, before.storages
 
-    def longest(self, first: int, end: int) -> Members:
-        """The loops that assignments from the first on share, those before the ``end`` at most."""
+    def longest(self, first: int, end: int) -> Loops:
+        """The loops that assignments from the first on share, those before the ``end`` at most. What uses nothing of theirs stands before
+        them (``settle_outer_loops``)."""
         a = self.program[first]
         axes = {sub.name: axis for axis, sub in enumerate(a.subscripts) if isinstance(sub, Index)}
         bounds = [(name, upper) for name, lower, upper in a.results if lower == 0 and upper > 1 and name in axes.keys() - divided_dims(a)]
         if a.final or a.empty or a.dynamic or not bounds:
-            return ()
+            return {}
         bounds.sort(key=lambda bound: axes[bound[0]])
-        members, run, best = [Uses(a)], FusedRun(tuple(extent for _, extent in bounds)), list[list[tuple[str, int]]]()
-        run.add(a, tuple(name for name, _ in bounds), members[0].accesses)
-        for other in self.program[first + 1 : end]:
-            members.append(Uses(other))
-            if not run.take(other, members[-1].accesses) or not run.possible:
+        members, run, best = {first: Uses(a)}, FusedRun(tuple(extent for _, extent in bounds)), dict[int, tuple[str, int]]()
+        run.add(a, tuple(name for name, _ in bounds), members[first].accesses)
+        for at in range(first + 1, end):
+            uses = Uses(self.program[at])
+            if not run.take(uses.a, uses.accesses):
+                if uses.a.final or uses.a.tensor in run.axes or run.written & {access.tensor for access in uses.accesses}:
+                    break
+                continue
+            if not run.possible:
                 break
-            costs = {loop: self.cost(members, run, loop) for loop in run.possible}
+            members[at] = uses
+            costs = {loop: self.cost([*members.values()], run, loop) for loop in run.possible}
             loop = min(costs, key=lambda loop: costs[loop])
-            if costs[loop] < self.gain(members, run):
+            if costs[loop] < self.gain([*members.values()], run):
                 size = -(-run.extents[loop] // self.machine.threads)
-                best = [[(dim, size)] for (dim,) in run.shared([loop])]
+                best = {place: (dim, size) for place, (dim,) in zip(members, run.shared([loop]))}
         return best
 
     def gain(self, members: Sequence[Uses], run: FusedRun) -> float:
@@ -93,12 +101,13 @@ class _Regions:
         same lines; infinite where there is not a block for each thread."""
         costs, threads, extent = self.machine.costs, self.machine.threads, run.extents[loop]
         size = -(-extent // threads)
-        batch = all(run.axes[access.tensor][loop] is not None for uses in members for access in uses.reads if access.tensor in run.axes)
-        if -(-extent // size) < threads or size < ROWS and not batch:
+        if -(-extent // size) < threads:
             return float("inf")
         packed, torn = 0.0, 0
         for uses, (dim,) in zip(members, run.shared([loop])):
             if any(isinstance(part, Select) and dim in names(part.condition) for part in walk(uses.a.value)):
+                return float("inf")
+            if not uses.keeps_reuse([dim], size, least=REUSE):
                 return float("inf")
             for access, moving in uses.reads.items() if uses.is_contraction else ():
                 storage = self.tensors[access.tensor]
