@@ -168,3 +168,16 @@ def test_random_sizes(name: str, threads: int) -> None:
         torch.testing.assert_close(results[0].double(), wanted, rtol=1e-4, atol=1e-4 * float(wanted.abs().max()))
         regions += any(line.startswith("outer") for line in kernel.resources["reductions"])
     assert regions > 2, "some of them share loops"
+
+
+@pytest.mark.parametrize("shape", [(8, 3333, 8), (192, 45, 243), (33, 70, 50)])
+def test_sums_of_bytes_read_copies_that_no_thread_has_for_itself(shape: tuple[int, int, int]) -> None:
+    """Those of flipped signs, which products of bytes need, are one for all threads."""
+    m, n, k = shape
+    text = """def f(int8(M,K) X, int8(K,N) U, float(N) S) -> (O) {
+        P(m,n) +=! int32(X(m,k)) * int32(U(k,n))
+        O(m,n) = float(P(m,n)) * S(n) }"""
+    torch.manual_seed(0)
+    x, u = (torch.randint(-128, 128, sizes, dtype=torch.int8) for sizes in ((m, k), (k, n)))
+    found = tcjit.define(text, target="cpu").f(x, u, torch.full((n,), 0.5))
+    assert torch.equal(found.double(), x.double() @ u.double() / 2)

@@ -278,7 +278,8 @@ class ReductionTiling:
         options, given, found, plans = self.setting.options, planned.assignment, planned.rewritten, planned.plans
         if not options.pack:
             return planned
-        staging = stage_operands(given, plans[0], found.statements[0].merged, self.core, temporaries)
+        outer = given.outer and replace(given.outer, private=given.outer.private and not planned.sums)  # these read the same copies
+        staging = stage_operands(replace(given, outer=outer), plans[0], found.statements[0].merged, self.core, temporaries)
         epilogue, a = planned.epilogue.stripped(staging.strips), staging.rewritten(given)
         if staging.copies:
             found = self.rewritten(a, epilogue, temporaries.tensors)
