@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 LEAST_LINES = 16  # of a loop: what is shorter costs the compiler about what a call does
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 _POINTER = re.compile(r" *(?P<type>[\w ]+ \*restrict) (?P<name>\w+) = ")
-_SHARED = re.compile(r" *for \((?P<type>int64_t) (?P<name>\w+) = ")
+_LOOP = re.compile(r" *for \((?P<type>int64_t) (?P<name>\w+) = ")
 _OTHER = re.compile(r" *(?:\w+ )+\**(?P<name>\w+)(?:[ \[,].*)?;")
 _Key = tuple[str, tuple[str, ...]]  # a text over parameters, and their types
 
@@ -22,7 +22,7 @@ def outline(prologue: Sequence[str], lines: Sequence[str]) -> tuple[list[str], l
     """The functions of repeated loops, and the body of the kernel with calls of them; the ``prologue`` declares what loops may need."""
     chunks = list(_chunks(lines))
     single = [*prologue, *(chunk[0] for chunk in chunks if len(chunk) == 1)]
-    given = {found["name"]: found["type"] for line in single if (found := _POINTER.match(line) or _SHARED.match(line))}
+    given = {found["name"]: found["type"] for line in single if (found := _POINTER.match(line) or _LOOP.match(line))}
     others = {found["name"] for line in single if (found := _OTHER.match(line))} - given.keys() | {"workspace", "numbers", "tensors"}
     loops = {number: _canonical(chunk, given) for number, chunk in enumerate(chunks) if len(chunk) >= LEAST_LINES}
     loops = {number: found for number, found in loops.items() if not others & set(_NAME.findall("\n".join(chunks[number])))}
@@ -66,6 +66,7 @@ def _chunks(lines: Sequence[str], depth: str = "  ") -> Iterator[Sequence[str]]:
 def _canonical(chunk: Sequence[str], given: Mapping[str, str]) -> tuple[_Key, list[str]]:
     """A loop over parameters in the place of what is given, tensors and the variable of a shared loop, and these in order of appearance."""
     text = "\n".join(chunk)
-    arguments = [name for name in dict.fromkeys(_NAME.findall(text)) if name in given]
+    own = {found["name"] for line in chunk if (found := _LOOP.match(line))}
+    arguments = [name for name in dict.fromkeys(_NAME.findall(text)) if name in given.keys() - own]
     numbers = {name: f"tc_t{n}" for n, name in enumerate(arguments)}
     return (_NAME.sub(lambda found: numbers.get(found[0], found[0]), text), tuple(given[name] for name in arguments)), arguments

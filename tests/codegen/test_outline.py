@@ -49,8 +49,10 @@ def test_loops_that_share_one_of_threads_are_functions_of_its_variable(block: bo
     pragma, depth = "#pragma omp parallel for num_threads(threads)", 3 if block else 2
     head, opened, closed = "  for (int64_t c1 = 0; c1 <= 1; ++c1) {", ["    {"] * block, ["    }"] * block
     loops = [line for names in (("T", "O"), ("O", "T")) for line in loop(*names, depth, bound="c1")]
-    functions, body = outline(PROLOGUE, [pragma, head, *opened, *loops, *closed, "  }"])
-    assert body == [pragma, head, *opened, "  tc_outlined0(c1, T, O, threads);", "  tc_outlined0(c1, O, T, threads);", *closed, "  }"]
+    other = [line.replace("c0", "c1") for line in loop("T", "O")]  # with a variable of that name
+    functions, body = outline(PROLOGUE, [pragma, head, *opened, *loops, *closed, "  }", *other, *other])
+    assert body[-2:] == ["  tc_outlined1(T, O, threads);"] * 2
+    assert body[:-2] == [pragma, head, *opened, "  tc_outlined0(c1, T, O, threads);", "  tc_outlined0(c1, O, T, threads);", *closed, "  }"]
     assert "tc_outlined0(int64_t tc_t0, float *restrict tc_t1, float *restrict tc_t2, int threads)" in functions[0]
 
 

@@ -178,8 +178,9 @@ class _Tables:
         """The values that a form takes where some conditions hold."""
         text = affine(total([(factor, index(dim)) for dim, factor in form]), {})
         box = [f"{lower} <= {isl_name(dim)} < {upper}" for dim, lower, upper in self.a.bounds]
-        dims = [*map(isl_name, self.a.dims), "v"]
-        there = points(context(), dims, [*box, *conditions, f"v = {text}"]).project_out(isl.dim_type.set, 0, len(dims) - 1)
+        value = fresh("v", {*self.a.dims})
+        dims = [*map(isl_name, self.a.dims), value]
+        there = points(context(), dims, [*box, *conditions, f"{value} = {text}"]).project_out(isl.dim_type.set, 0, len(dims) - 1)
         if there.is_empty():
             return _TableAxis(form, 0, 1)
         least, greatest = there.dim_min_val(0).to_python(), there.dim_max_val(0).to_python()
