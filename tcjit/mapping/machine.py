@@ -147,6 +147,13 @@ class Core:
         return 0.0 if size <= self.l2 else self.beyond if size <= self.last else MOVES * self.element * self.memory_byte
 
 
+def passed_cycles(size: float, machine: Machine) -> float:
+    """Cycles in which a core waits for so many bytes that another one wrote: for what one's first cache holds line by line, while
+    prefetchers are behind what follows."""
+    near = min(size, machine.near_bytes)
+    return near / LINE * machine.costs.passed_line + (size - near) / machine.costs.l3_load
+
+
 def torn_lines(block: int, around: Iterable[tuple[int, int]], threads: int) -> int:
     """Lines of which two threads write parts, where each of them has a block of so many bytes; ``around``: steps in bytes and extents of
     the dimensions outside of it."""

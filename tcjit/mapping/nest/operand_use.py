@@ -142,7 +142,7 @@ class OperandUse:
         packed = operand.is_packed and (self.moves or not any(map(operand.is_contiguous, s.outputs)))
         transpose = core.transpose * (PACKED * len(operand.flats) if packed else 1)
         self.copy = size * ((core.copy if together else transpose) + more) / (costs.iterations if before else 1)
-        extents = {**costs.shared, **s.extents}
+        extents = {**(costs.shared if costs.cold else {}), **s.extents}
         self.copyable = not costs.over_terms and operand.value not in costs.kept and operand.is_copyable(extents)
         loaded = 2 if self.bytes == core.element else 1  # the greatest stride of lanes that loads do not gather
         self.strided = operand.single is None or (self.moves and stride > loaded and self.results >= STRIDED_USES)

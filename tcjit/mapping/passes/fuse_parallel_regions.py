@@ -9,6 +9,7 @@ Optimizing Compilers for Modern Architectures (2001), which removes the barriers
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 from tcjit.grammar.ast import Index, Select
 from tcjit.grammar.dtypes import DTYPES
@@ -16,7 +17,7 @@ from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
 from tcjit.mapping.fused_run import FusedRun, Uses, divided_dims
-from tcjit.mapping.machine import LINE, TORN, Machine, torn_lines
+from tcjit.mapping.machine import TORN, Machine, passed_cycles, torn_lines
 from tcjit.mapping.operations import operations
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import number_of_chunks
@@ -93,8 +94,8 @@ class _Regions:
         alone = [worth_region(own, costs) for own in cycles]
         regions = (sum(alone) - 1) * costs.parallel_region * costs.frequency
         small = sum(own for own, worth in zip(cycles, alone) if not worth) * (threads - 1) / threads
-        passed = sum(_bytes(self.tensors[name]) for name in run.written) / 2 / LINE * costs.passed_line
-        return regions + small + passed
+        written = sum(_bytes(self.tensors[name]) for name in run.written if self.tensors[name].role == "temporary")
+        return regions + small + passed_cycles(written / 2, self.machine)
 
     def cost(self, members: Sequence[Uses], run: FusedRun, loop: int) -> float:
         """Cycles that blocks of a loop take more: threads pack the same operands, have blocks of different sizes, or write parts of the
@@ -103,7 +104,7 @@ class _Regions:
         size = -(-extent // threads)
         if -(-extent // size) < threads:
             return float("inf")
-        packed, torn = 0.0, 0
+        packed, torn, rows = 0.0, 0, 0
         for uses, (dim,) in zip(members, run.shared([loop])):
             if any(isinstance(part, Select) and dim in names(part.condition) for part in walk(uses.a.value)):
                 return float("inf")
@@ -115,13 +116,21 @@ class _Regions:
                 if dim not in moving and last is not None and set(names(last)) & set(uses.a.reduction):
                     packed += costs.transpose * storage.elements * (threads - 1) / threads
             torn += self.torn(uses.a, dim, size)
+            rows += self.rows(uses.a, dim)
         uneven = size * threads / extent - 1
-        return packed + uneven * sum(map(self.cycles, members)) / threads + TORN * costs.passed_line * torn
+        lines = TORN * costs.passed_line * torn + costs.branch_miss * rows / threads
+        return packed + uneven * sum(map(self.cycles, members)) / threads + lines
 
     def cycles(self, uses: Uses) -> float:
         """Those of an assignment in whole vectors, on one core."""
         lanes = self.machine.lanes(DTYPES[uses.a.value.dtype].bytes)
         return uses.a.points * max(1, operations(uses.a.value)) / lanes / self.machine.costs.fma_rate
+
+    def rows(self, a: Assignment, dim: str) -> int:
+        """Rows of what is computed point by point, which would be one loop without blocks of a dimension inside of others."""
+        if a.reduction or dim == a.dims[0]:
+            return 0
+        return prod(upper - lower for _, lower, upper in a.bounds[:-1])
 
     def torn(self, a: Assignment, dim: str, size: int) -> int:
         """Lines of a result of which two threads have parts, where each thread has a block of a dimension."""

@@ -255,7 +255,7 @@ class ReductionTiling:
         dots = self.dot_products(undivided, temporaries)
         copies, given = convert_operands(dots.assignment, temporaries, self.copied(dots.assignment, temporaries))
         found = self.rewritten(given, epilogue, temporaries.tensors)
-        plan = partial(plan_nests, core=self.core, known=self.setting.plans, leaf=self.leaf, cold=self.leaf is not None)
+        plan = partial(plan_nests, core=self.core, known=self.setting.plans, leaf=self.leaf, cold=self.in_blocks)
         plan = partial(plan, register_tile=options.register_tile)
         plans = plan(found.statements)
         transposed = self.transposed(given, found, plans, temporaries)
@@ -326,7 +326,7 @@ class ReductionTiling:
             copies, given = convert_operands(a, temporaries, choice)
             try:
                 statements = self.rewritten(given, Epilogue(), temporaries.tensors).statements
-                plans = plan_nests(statements, self.core, self.setting.plans, cold=self.leaf is not None)
+                plans = plan_nests(statements, self.core, self.setting.plans, cold=self.in_blocks)
             except MappingError:
                 return inf  # where no choice has a nest, the first one says why
             return sum(plan.estimate.cycles for plan in plans) + self.copying(copies)
@@ -373,6 +373,11 @@ class ReductionTiling:
     def leaf(self) -> Leaf | None:
         """The register tile that the blocks of shared loops were made for."""
         return self.a.outer.leaf if self.a.outer else None
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether shared loops are over blocks that operands are packed for."""
+        return self.a.outer is not None and (self.a.outer.leaf is not None or self.a.outer.private)
 
     @property
     def near_elements(self) -> int:
