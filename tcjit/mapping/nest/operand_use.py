@@ -9,6 +9,7 @@ from math import gcd, prod
 
 from tcjit.grammar.ast import Access, Expr
 from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk
 from tcjit.mapping.machine import LINE, MOVES, Core
 from tcjit.mapping.nest.operands import Operand
@@ -124,7 +125,8 @@ class OperandUse:
         self.elements = size = prod(s.extents[dim] for dim in operand.dims)
         self.bytes = DTYPES[operand.value.dtype].bytes  # of an element in memory
         before = all(part in costs.once for part in walk(operand.value) if isinstance(part, Access))
-        every = size * self.bytes * (costs.iterations if costs.cold and not before else 1)  # bytes of all iterations
+        others = prod(count for dim, count in costs.shared.items() if dim in names(operand.value))  # iterations, with their own elements
+        every = size * self.bytes * (others if costs.cold and not before else 1)  # bytes of all iterations
         self.beyond = every > core.l2
         more = core.far(every) if before or not costs.cold else core.far(every) / MOVES  # it is read from afar, and written near
         self.load = core.load

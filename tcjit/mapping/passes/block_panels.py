@@ -102,9 +102,12 @@ def _blocking(tiling: ReductionTiling, temporaries: Temporaries) -> Blocking:
     staged = [plan.operands[number] for number in sorted(plan.estimate.staged)]
     extents = {name: upper - lower for name, lower, upper in a.results if lower == 0 and len(s.merged.get(name, (name,))) == 1}
     blocks = _Blocks(s, plan, staged, extents, tiling.core, setting.machine)
-    if tiling.core.element * sum(prod(map(s.extent, operand.dims)) for operand in staged) <= tiling.core.l2 // 2:
-        return blocks.near()
-    return blocks.far()
+    if tiling.core.element * sum(prod(map(s.extent, flat.dims)) for flat in s.accesses) > tiling.core.l2:
+        return blocks.far()
+    made = [storage for access in a.reads if (storage := temporaries.tensors[access.tensor]).role == "temporary"]
+    if any(storage.elements * DTYPES[storage.dtype].bytes > setting.machine.near_bytes for storage in made):
+        return Blocking()  # threads had other blocks when they computed it
+    return blocks.near()
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,17 @@ Optimizing Compilers for Modern Architectures (2001), which removes the barriers
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import prod
+from collections.abc import Iterable, Mapping, Sequence
 
+from tcjit.grammar.affine import is_gather
 from tcjit.grammar.ast import Index, Select
-from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.dtypes import DTYPES, ROUNDED
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
 from tcjit.mapping.fused_run import FusedRun, Uses, divided_dims
 from tcjit.mapping.machine import TORN, Machine, passed_cycles, torn_lines
+from tcjit.mapping.nest.vector_forms import TYPES
 from tcjit.mapping.operations import operations
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import number_of_chunks
@@ -25,6 +26,7 @@ from tcjit.mapping.passes.fuse_outer_loops import under_loops
 from tcjit.mapping.passes.parallelise import worth_region
 from tcjit.mapping.storage import Storage
 
+MARGIN = 0.1  # of the time of all that is to be gained at least
 REUSE = 8  # results of a block that use an element of an operand at least, or as many as in all of them: register tiles need them
 
 Loops = Mapping[int, tuple[str, int]]  # of assignments, by their place, the dimension that is shared, and the points of a block
@@ -60,13 +62,15 @@ class _Regions:
         a = self.program[first]
         axes = {sub.name: axis for axis, sub in enumerate(a.subscripts) if isinstance(sub, Index)}
         bounds = [(name, upper) for name, lower, upper in a.results if lower == 0 and upper > 1 and name in axes.keys() - divided_dims(a)]
-        if a.final or a.empty or a.dynamic or not bounds:
+        if a.final or a.empty or a.dynamic or not bounds or not _may_have_nest(Uses(a)):
             return {}
         bounds.sort(key=lambda bound: axes[bound[0]])
         members, run, best = {first: Uses(a)}, FusedRun(tuple(extent for _, extent in bounds)), dict[int, tuple[str, int]]()
         run.add(a, tuple(name for name, _ in bounds), members[first].accesses)
         for at in range(first + 1, end):
             uses = Uses(self.program[at])
+            if not _may_have_nest(uses):
+                break
             if not run.take(uses.a, uses.accesses):
                 if uses.a.final or uses.a.tensor in run.axes or run.written & {access.tensor for access in uses.accesses}:
                     break
@@ -76,7 +80,7 @@ class _Regions:
             members[at] = uses
             costs = {loop: self.cost([*members.values()], run, loop) for loop in run.possible}
             loop = min(costs, key=lambda loop: costs[loop])
-            if costs[loop] < self.gain([*members.values()], run):
+            if costs[loop] < self.gain([*members.values()], run) - MARGIN * self.time(members.values()):
                 size = -(-run.extents[loop] // self.machine.threads)
                 best = {place: (dim, size) for place, (dim,) in zip(members, run.shared([loop]))}
         return best
@@ -104,7 +108,7 @@ class _Regions:
         size = -(-extent // threads)
         if -(-extent // size) < threads:
             return float("inf")
-        packed, torn, rows = 0.0, 0, 0
+        packed, torn, rows = 0.0, 0, 0.0
         for uses, (dim,) in zip(members, run.shared([loop])):
             if any(isinstance(part, Select) and dim in names(part.condition) for part in walk(uses.a.value)):
                 return float("inf")
@@ -116,21 +120,28 @@ class _Regions:
                 if dim not in moving and last is not None and set(names(last)) & set(uses.a.reduction):
                     packed += costs.transpose * storage.elements * (threads - 1) / threads
             torn += self.torn(uses.a, dim, size)
-            rows += self.rows(uses.a, dim)
+            rows += self.in_rows(uses) / threads
         uneven = size * threads / extent - 1
-        lines = TORN * costs.passed_line * torn + costs.branch_miss * rows / threads
-        return packed + uneven * sum(map(self.cycles, members)) / threads + lines
+        return packed + uneven * self.time(members) + TORN * costs.passed_line * torn + rows
+
+    def time(self, members: Iterable[Uses]) -> float:
+        """Cycles of assignments that threads share evenly."""
+        return sum(map(self.cycles, members)) / self.machine.threads
 
     def cycles(self, uses: Uses) -> float:
         """Those of an assignment in whole vectors, on one core."""
         lanes = self.machine.lanes(DTYPES[uses.a.value.dtype].bytes)
         return uses.a.points * max(1, operations(uses.a.value)) / lanes / self.machine.costs.fma_rate
 
-    def rows(self, a: Assignment, dim: str) -> int:
-        """Rows of what is computed point by point, which would be one loop without blocks of a dimension inside of others."""
-        if a.reduction or dim == a.dims[0]:
-            return 0
-        return prod(upper - lower for _, lower, upper in a.bounds[:-1])
+    def in_rows(self, uses: Uses) -> float:
+        """Cycles that what is computed point by point takes more row by row than as one loop: rows end, the last vectors of some are not
+        whole."""
+        if uses.a.reduction:
+            return 0.0
+        lanes, (_, lower, upper) = self.machine.lanes(DTYPES[uses.a.value.dtype].bytes), uses.a.bounds[-1]
+        vectors = -(-(upper - lower) // lanes)
+        rows = uses.a.points // (upper - lower)
+        return self.machine.costs.branch_miss * rows + self.cycles(uses) * (vectors * lanes / (upper - lower) - 1)
 
     def torn(self, a: Assignment, dim: str, size: int) -> int:
         """Lines of a result of which two threads have parts, where each thread has a block of a dimension."""
@@ -140,6 +151,13 @@ class _Regions:
         steps = [(sub, step * element, extent) for sub, step, extent in axes if step is not None]
         own = next((step for sub, step, _ in steps if dim in names(sub)), 0)
         return torn_lines(own * size, [(step, extent) for _, step, extent in steps if step > own], self.machine.threads)
+
+
+def _may_have_nest(uses: Uses) -> bool:
+    """Whether an assignment is no reduction, or one that nests are made of: others are written out, or have loops of their own."""
+    a = uses.a
+    gathers = any(is_gather(sub) for access in uses.reads for sub in access.subscripts)
+    return not a.reduction or a.value.dtype in (*TYPES, *ROUNDED) and not gathers
 
 
 def _bytes(storage: Storage) -> int:
