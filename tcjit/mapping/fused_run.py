@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod
 
 from tcjit.grammar.affine import guarded_accesses
-from tcjit.grammar.ast import Access, Binary, Index
+from tcjit.grammar.ast import Access, Binary, Index, Select
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment
@@ -112,9 +112,14 @@ class Uses:
 
 
 def divided_dims(a: Assignment) -> set[str]:
-    """The dimensions of a reduction that its conditions take residues of: each class of these is a nest of its own, over other loops."""
-    moduli = (part for part in walk(a.value) if isinstance(part, Binary) and part.op == "%" and part.dtype == "int64")
-    return {name for part in moduli for name in names(part)} if a.reduction else set()
+    """The dimensions of a reduction that its conditions take residues of, also as what a quotient leaves, ``w - 2 * (w / 2)``: each class
+    of these is a nest of its own, over other loops."""
+    if not a.reduction:
+        return set()
+    tests = [part.condition for part in walk(a.value) if isinstance(part, Select)]
+    moduli = [part for part in walk(a.value) if isinstance(part, Binary) and part.op == "%"]
+    moduli += [part for test in tests for part in walk(test) if isinstance(part, Binary) and part.op == "/"]
+    return {name for part in moduli if part.dtype == "int64" for name in names(part)}
 
 
 def all_accesses(a: Assignment) -> Iterator[Access]:

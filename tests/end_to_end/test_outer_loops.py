@@ -204,3 +204,15 @@ def test_copies_without_the_shared_loop_are_none_in_it() -> None:
     w, b, d, k = (torch.randn(shape, dtype=torch.float64) for shape in ((31, 8), (31, 8, 6, 24), (6, 6), (31, 24, 24)))
     expected = torch.einsum("eij,eq,eqai,ac->eqcj", k, w, b, d)
     torch.testing.assert_close(tcjit.define(source).f(w, b, d, k), expected)
+
+
+def test_residues_that_a_quotient_leaves() -> None:
+    """``(w - 2 * kw) % 2`` is ``w - 2 * (w / 2)`` for passes: loops over the residue classes of ``w`` are shared with nothing."""
+    text = """def f(float(N,C,H,W,Z) X, float(C,F,KH,KW,KZ) K) -> (O) {
+        O(n,f,h,w,z) +=! (y >= 0 && y < 2*H && y % 2 == 0 && x >= 0 && x < 2*W && x % 2 == 0 && t >= 0 && t < 2*Z && t % 2 == 0)
+            ? X(n,c,y/2,x/2,t/2) * K(c,f,kh,kw,kz) : 0.0
+            where h in 0:41, w in 0:169, z in 0:47, y = h - kh, x = w - 2*kw, t = z + 1 - kz }"""
+    torch.manual_seed(0)
+    x, k = torch.randn(3, 16, 20, 85, 24), torch.randn(16, 4, 3, 1, 3)
+    expected = torch.nn.functional.conv_transpose3d(x, k, stride=2, padding=(0, 0, 1), dilation=(1, 2, 1))
+    torch.testing.assert_close(tcjit.define(text, target="cpu").f(x, k), expected, rtol=1e-4, atol=1e-4)

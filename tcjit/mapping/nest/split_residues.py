@@ -13,7 +13,7 @@ from math import gcd, lcm, prod
 
 import islpy as isl
 
-from tcjit.errors import VerifyError
+from tcjit.errors import MappingError, VerifyError
 from tcjit.mapping.nest.statement import DIM, AffineStatement
 
 MAX_CLASSES = 32  # statements that one may become: each is code of its own
@@ -38,10 +38,13 @@ def moduli(domain: isl.Set, dims: tuple[str, ...]) -> dict[str, int]:
 def split_residues(s: AffineStatement) -> list[tuple[AffineStatement, isl.MultiAff]]:
     """The statements of all classes with a point, each with the map from its points to the whole's.
 
-    One, the whole, where there is no modulus, or where a result has terms in several classes. Results without a class have no terms.
+    One, the whole, where there is no modulus, or where a result has terms in several classes. Results without a class have no terms. A
+    MappingError where loops over the classes would have to be shared with other statements, whose loops are over all points.
     """
     ctx = s.domain.get_ctx()
     counts = moduli(s.domain, s.dims)
+    if any(counts.get(dim, 1) > 1 for dim in s.shared):
+        raise MappingError("residue classes of a dimension whose loop other statements share")
     total = prod(counts.values())
     if not 1 < total <= MAX_RESIDUES:
         return [(s, embedding(ctx, s.dims, {}, {}))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import product
 
 import islpy as isl
@@ -138,3 +139,11 @@ def test_embeddings() -> None:
             residues = dict(zip(("h", "kh"), map(int, part.name.removeprefix("S_"))))
             image = tuple(2 * x + residues[dim] if dim in residues else x for dim, x in zip(part.dims, at))
             assert image in points(whole.domain)
+
+
+def test_classes_of_a_dimension_whose_loop_is_shared() -> None:
+    """Other statements have loops over all of its points: an iteration of one over those of a class is not the same."""
+    whole = restricted(transposed(2, 1), {"X": (2, 5), "W": (2, 3, 4)})
+    assert len(split_residues(replace(whole, shared=("f",)))) == 2
+    with pytest.raises(MappingError, match="share"):
+        split_residues(replace(whole, shared=("h",)))
