@@ -9,9 +9,11 @@ from math import prod
 
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Index, Select
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment
+from tcjit.mapping.storage import Storage
 
 REUSE = 32  # results that use an element of an operand in one iteration, at least, or as many as in all of them
 
@@ -27,6 +29,18 @@ class FusedRun:
     dims: list[tuple[str | None, ...]] = field(default_factory=list)
     axes: dict[str, list[int | None]] = field(default_factory=dict)
     written: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, a: Assignment, accesses: Sequence[Access]) -> FusedRun | None:
+        """A run that begins with an assignment, over its dimensions that are subscripts of its result; None where there are none."""
+        axes, divided = {sub.name: axis for axis, sub in enumerate(a.subscripts) if isinstance(sub, Index)}, divided_dims(a)
+        bounds = [(name, upper) for name, lower, upper in a.results if lower == 0 and upper > 1 and name in axes.keys() - divided]
+        if a.final or a.empty or a.dynamic or not bounds:
+            return None
+        bounds.sort(key=lambda bound: axes[bound[0]])
+        run = cls(tuple(extent for _, extent in bounds))
+        run.add(a, tuple(name for name, _ in bounds), accesses)
+        return run
 
     def take(self, a: Assignment, accesses: Sequence[Access]) -> bool:
         """Add an assignment, if it uses what others of the run compute, or what they read, and any loop is left that all can share."""
@@ -129,3 +143,8 @@ def all_accesses(a: Assignment) -> Iterator[Access]:
         yield from (access for access, _ in guarded_accesses(expr))
     for nest in a.tiled:
         yield from (Access(flat.tensor, (), dtype=a.value.dtype) for flat in nest.statement.accesses)
+
+
+def bytes_of(storage: Storage) -> int:
+    """Of all elements of a tensor."""
+    return storage.elements * DTYPES[storage.dtype].bytes

@@ -6,7 +6,7 @@ Modules: mapping.passes.fuse_parallel_regions mapping.fused_run
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -16,12 +16,9 @@ from support.mapping import AVX512, program
 
 import tcjit
 from tcjit.errors import VerifyError
-from tcjit.jit.targets import cpu
 from tcjit.mapping.assignment import Assignments
 from tcjit.mapping.extract import extract
-from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
-from tcjit.mapping.passes import parallelise
 from tcjit.mapping.passes.fuse_parallel_regions import fuse_parallel_regions
 from tcjit.mapping.verify_assignments import verify_assignments
 
@@ -78,22 +75,6 @@ def test_the_proof_finds_faults_in_blocks() -> None:
         faulty = replace(after, assignments=(wrong, *rest), replaced=tuple((one,) for one in (wrong, *rest)))
         with pytest.raises(VerifyError):
             verify_assignments("fuse_parallel_regions", before, faulty)
-
-
-@pytest.fixture(params=(2, 3))
-def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """So many threads, for which even small programs are worth a region."""
-    machine_of = cpu.machine_of
-
-    def with_threads(*args: object) -> Machine:
-        return replace(machine_of(*args), threads=request.param)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(cpu, "machine_of", with_threads)
-    monkeypatch.setattr(parallelise, "REGIONS", 1e-4)
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
 
 
 Program = tuple[str, Callable[[random.Random], list[tuple[int, ...]]], Callable[..., torch.Tensor]]

@@ -6,39 +6,18 @@ Modules: mapping.passes.block_panels mapping.nest.stage_operands
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 
-import pytest
 import torch
 from support.mapping import AVX512, program
 
 import tcjit
-from tcjit.jit.targets import cpu
 from tcjit.mapping.extract import extract
-from tcjit.mapping.machine import Machine
 from tcjit.mapping.options import Options
-from tcjit.mapping.passes import parallelise
 from tcjit.mapping.passes.block_panels import block_panels
 from tcjit.mapping.scop import OuterLoops
 
 PRODUCT = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
-
-
-@pytest.fixture(params=(2, 3))
-def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """So many threads, for which even small products are worth a region."""
-    machine_of = cpu.machine_of
-
-    def with_threads(*args: object) -> Machine:
-        return replace(machine_of(*args), threads=request.param)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(cpu, "machine_of", with_threads)
-    monkeypatch.setattr(parallelise, "REGIONS", 1e-4)
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
 
 
 def outer(shapes: dict[str, tuple[int, ...]], threads: int = 2) -> OuterLoops | None:

@@ -12,16 +12,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from tcjit.grammar.ast import Index
-from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment, Assignments
-from tcjit.mapping.fused_run import REUSE, FusedRun, Uses, all_accesses, divided_dims
+from tcjit.mapping.fused_run import REUSE, FusedRun, Uses, all_accesses, bytes_of, divided_dims
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.nest import Leaf
 from tcjit.mapping.nest.strip_mine import divisions, strip_mine, strip_mined
 from tcjit.mapping.scop import OuterLoops
-from tcjit.mapping.storage import Storage
 
 ITERATIONS = 4  # for each thread at least: they share them evenly
 MOVES = 3  # of an element of a temporary between memory and caches: its place is read before it is written, then it is read
@@ -112,15 +109,10 @@ class _Fusion:
         """The loops that assignments from the first on share, for each of them: dimensions, and how many of their points are a block;
         nothing where they should share none."""
         a = self.program[first]
-        plain = {sub.name: axis for axis, sub in enumerate(a.subscripts) if isinstance(sub, Index)}
-        divided = divided_dims(a)
-        bounds = [(name, upper) for name, lower, upper in a.results if lower == 0 and upper > 1 and name in plain.keys() - divided]
-        if a.final or a.empty or a.dynamic or not bounds:
+        run = FusedRun.of(a, self.uses[first].accesses)
+        if run is None:
             return []
-        bounds.sort(key=lambda bound: plain[bound[0]])
-        run = FusedRun(tuple(extent for _, extent in bounds))
-        run.add(a, tuple(name for name, _ in bounds), self.uses[first].accesses)
-        best = [[(dim, 1)] for dim in self.of_classes(self.uses[first])[:1]] if divided else []
+        best = [[(dim, 1)] for dim in self.of_classes(self.uses[first])[:1]] if divided_dims(a) else []
         for end in range(first + 1, len(self.program)):
             if not run.take(self.program[end], self.uses[end].accesses) or not run.possible:
                 break
@@ -145,14 +137,14 @@ class _Fusion:
     def of_classes(self, uses: Uses) -> list[str]:
         """The dimensions, one of whose values takes a part of all large operands that stays in a core's cache while the residue classes of
         a reduction read it one after another."""
-        large = [a for a in uses.reads if _bytes(self.tensors[a.tensor]) > self.machine.cache_bytes]
+        large = [a for a in uses.reads if bytes_of(self.tensors[a.tensor]) > self.machine.cache_bytes]
         return [
             name
             for name, lower, upper in uses.a.results
             if large and lower == 0 and self.is_even(upper) and uses.keeps_reuse([name], 1) and name not in divided_dims(uses.a)
             and not self.crosses(uses, name)
             and all(name in uses.reads[a] for a in large)
-            and sum(_bytes(self.tensors[a.tensor]) for a in large) // upper <= self.machine.cache_bytes
+            and sum(bytes_of(self.tensors[a.tensor]) for a in large) // upper <= self.machine.cache_bytes
         ]  # fmt: skip
 
     def worth(self, first: int, end: int, run: FusedRun) -> dict[int, int]:
@@ -160,7 +152,7 @@ class _Fusion:
         pay."""
         members, machine, tensors = self.uses[first:end], self.machine, self.tensors
         alone = [name for name in run.written if first <= self.users[name][0] and self.users[name][-1] < end]
-        total = sum(_bytes(tensors[name]) for name in alone if tensors[name].role == "temporary")
+        total = sum(bytes_of(tensors[name]) for name in alone if tensors[name].role == "temporary")
         if total <= machine.cache_bytes or not any(uses.is_contraction or uses.slides for uses in members):
             return {}
         loops: dict[int, int] = {}
@@ -180,7 +172,7 @@ class _Fusion:
         dims = run.shared(loops)
         count, costs = _iterations(run, loops), machine.costs
         again = {name for uses, own in zip(members, dims, strict=True) for name in uses.read_again(own) if name not in run.written}
-        streamed = count * sum(_bytes(tensors[name]) for name in again) / (costs.l3_load * costs.frequency)
+        streamed = count * sum(bytes_of(tensors[name]) for name in again) / (costs.l3_load * costs.frequency)
         reuse = all(uses.keeps_reuse(own, *loops.values()) for uses, own in zip(members, dims, strict=True))
         near = total <= machine.shared_bytes // SHARE  # the last cache passes it on
         passed = MOVES * total / (costs.l3_load * costs.frequency if near else costs.memory_read / machine.threads)
@@ -199,18 +191,18 @@ class _Fusion:
         """Bytes of what several members use in one iteration of some loops, of the tensors that move with these."""
         users = Counter(name for uses in members for name in {access.tensor for access in uses.accesses})
         moving = {name: [run.extents[loop] for loop in loops if run.axes[name][loop] is not None] for name in users if users[name] > 1}
-        return sum(_bytes(self.tensors[name]) / prod(extents) for name, extents in moving.items() if extents)
+        return sum(bytes_of(self.tensors[name]) / prod(extents) for name, extents in moving.items() if extents)
 
     def crosses(self, uses: Uses, dim: str, written: Collection[str] = ()) -> bool:
         """Whether one iteration of a loop over a dimension takes an element of each line of an operand that is not ``written`` here, as of
         channels that lie last, or of a result that no cache keeps; those of a contraction may stay in a cache meanwhile."""
         own = self.tensors[uses.a.tensor]
-        if own.role != "temporary" and _bytes(own) > self.machine.cache_bytes:
+        if own.role != "temporary" and bytes_of(own) > self.machine.cache_bytes:
             if any(stride == 1 and dim in names(sub) for sub, stride in zip(uses.a.subscripts, own.strides)):
                 return True
         least = self.machine.cache_bytes if uses.is_contraction else 0
         outside = [access for access in uses.reads if access.tensor not in written]
-        places = ((self.tensors[a.tensor], a.subscripts) for a in outside if _bytes(self.tensors[a.tensor]) > least)
+        places = ((self.tensors[a.tensor], a.subscripts) for a in outside if bytes_of(self.tensors[a.tensor]) > least)
         moving = (stride for storage, subs in places for sub, stride in zip(subs, storage.strides) if dim in names(sub))
         return any(stride == 1 for stride in moving)
 
@@ -221,7 +213,3 @@ class _Fusion:
 
 def _iterations(run: FusedRun, loops: Mapping[int, int]) -> int:
     return prod(run.extents[loop] // size for loop, size in loops.items())
-
-
-def _bytes(storage: Storage) -> int:
-    return storage.elements * DTYPES[storage.dtype].bytes

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tcjit.grammar.affine import is_gather
-from tcjit.grammar.ast import Index, Select
+from tcjit.grammar.ast import Select
 from tcjit.grammar.dtypes import DTYPES, ROUNDED
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
-from tcjit.mapping.fused_run import FusedRun, Uses, divided_dims
+from tcjit.mapping.fused_run import FusedRun, Uses, bytes_of
 from tcjit.mapping.machine import TORN, Machine, passed_cycles, torn_lines
 from tcjit.mapping.nest.vector_forms import TYPES
 from tcjit.mapping.operations import operations
@@ -24,7 +24,6 @@ from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import number_of_chunks
 from tcjit.mapping.passes.fuse_outer_loops import under_loops
 from tcjit.mapping.passes.parallelise import worth_region
-from tcjit.mapping.storage import Storage
 
 MARGIN = 0.1  # of the time of all that is to be gained at least
 REUSE = 8  # results of a block that use an element of an operand at least, or as many as in all of them: register tiles need them
@@ -59,14 +58,11 @@ class _Regions:
     def longest(self, first: int, end: int) -> Loops:
         """The loops that assignments from the first on share, those before the ``end`` at most. What uses nothing of theirs stands before
         them (``settle_outer_loops``)."""
-        a = self.program[first]
-        axes = {sub.name: axis for axis, sub in enumerate(a.subscripts) if isinstance(sub, Index)}
-        bounds = [(name, upper) for name, lower, upper in a.results if lower == 0 and upper > 1 and name in axes.keys() - divided_dims(a)]
-        if a.final or a.empty or a.dynamic or not bounds or not _may_have_nest(Uses(a)):
+        uses = Uses(self.program[first])
+        run = FusedRun.of(uses.a, uses.accesses)
+        if run is None or not _may_have_nest(uses):
             return {}
-        bounds.sort(key=lambda bound: axes[bound[0]])
-        members, run, best = {first: Uses(a)}, FusedRun(tuple(extent for _, extent in bounds)), dict[int, tuple[str, int]]()
-        run.add(a, tuple(name for name, _ in bounds), members[first].accesses)
+        members, best = {first: uses}, dict[int, tuple[str, int]]()
         for at in range(first + 1, end):
             uses = Uses(self.program[at])
             if not _may_have_nest(uses):
@@ -90,7 +86,7 @@ class _Regions:
         others; nothing where caches do not hold it all, or all of it is not worth a region."""
         costs, threads = self.machine.costs, self.machine.threads
         used = {access.tensor for uses in members for access in uses.accesses}
-        if sum(_bytes(self.tensors[name]) for name in used) > self.machine.cache_bytes // 2:
+        if sum(bytes_of(self.tensors[name]) for name in used) > self.machine.cache_bytes // 2:
             return 0.0
         cycles = list(map(self.cycles, members))
         if not any(uses.is_contraction or uses.slides for uses in members) or not worth_region(sum(cycles), costs):
@@ -98,7 +94,7 @@ class _Regions:
         alone = [worth_region(own, costs) for own in cycles]
         regions = (sum(alone) - 1) * costs.parallel_region * costs.frequency
         small = sum(own for own, worth in zip(cycles, alone) if not worth) * (threads - 1) / threads
-        written = sum(_bytes(self.tensors[name]) for name in run.written if self.tensors[name].role == "temporary")
+        written = sum(bytes_of(self.tensors[name]) for name in run.written if self.tensors[name].role == "temporary")
         return regions + small + passed_cycles(written / 2, self.machine)
 
     def cost(self, members: Sequence[Uses], run: FusedRun, loop: int) -> float:
@@ -158,7 +154,3 @@ def _may_have_nest(uses: Uses) -> bool:
     a = uses.a
     gathers = any(is_gather(sub) for access in uses.reads for sub in access.subscripts)
     return not a.reduction or a.value.dtype in (*TYPES, *ROUNDED) and not gathers
-
-
-def _bytes(storage: Storage) -> int:
-    return storage.elements * DTYPES[storage.dtype].bytes
