@@ -105,3 +105,14 @@ def verify_outer_loops(scop: Scop, deps: Dependences) -> None:
                 digit = isl.PwAff.read_from_str(scop.ctx, f"{{ [{', '.join(names)}] -> [({names[level]})] }}")
                 if not tiled.tiles.points.get_at(tiled.statement.dims.index(dim)).is_equal(digit):
                     raise VerifyError(f"fuse_outer_loops: {tiled.name} does not have the shared loops outermost")
+                if not _writes_alike(scop, s, tiled, dims[s.name][level], dim):
+                    raise VerifyError(f"fuse_outer_loops: a loop of {tiled.name} is over other points than the shared one")
+
+
+def _writes_alike(scop: Scop, s: ScopStatement, tiled: TiledStatement, name: str, dim: str) -> bool:
+    """Whether a nest's result moves along a shared loop as that of its statement does: one over a residue class would move further."""
+    storage, write = scop.tensor(s.tensor), tiled.statement.write
+    forms = [affine_form(sub, scop.values) for sub in s.subscripts]
+    if write.tensor != s.tensor or write.runtime or None in storage.strides or None in forms:
+        return True  # it is another tensor's, or not affine
+    return write.stride(dim) == sum(step * form[0].get(name, 0) for step, form in zip(storage.strides, forms) if step and form)
