@@ -80,8 +80,12 @@ class Assignment(StatementForm):
     @property
     def is_elementwise(self) -> bool:
         """Whether it is a plain store to every element of a box that is known."""
-        plain = self.operator == "=" and not (self.final or self.outer or self.start)
-        return plain and not (self.empty or self.dynamic or self.constraints)
+        return self.outer is None and self.is_elementwise_in_loops
+
+    @property
+    def is_elementwise_in_loops(self) -> bool:
+        """The same, also under loops that others share."""
+        return self.operator == "=" and not (self.final or self.start or self.empty or self.dynamic or self.constraints)
 
     def show(self) -> str:
         """One line, for people."""

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.affine import guarded_accesses, is_gather
 from tcjit.grammar.ast import Access, Binary, Index, Select
-from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.dtypes import DTYPES, ROUNDED
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment
+from tcjit.mapping.nest.vector_forms import TYPES
 from tcjit.mapping.storage import Storage
 
 REUSE = 32  # results that use an element of an operand in one iteration, at least, or as many as in all of them
@@ -148,3 +149,10 @@ def all_accesses(a: Assignment) -> Iterator[Access]:
 def bytes_of(storage: Storage) -> int:
     """Of all elements of a tensor."""
     return storage.elements * DTYPES[storage.dtype].bytes
+
+
+def may_have_nest(uses: Uses) -> bool:
+    """Whether an assignment is no reduction, or one that nests are made of: others are written out, or have loops of their own."""
+    a = uses.a
+    gathers = any(is_gather(sub) for access in uses.reads for sub in access.subscripts)
+    return not a.reduction or a.value.dtype in (*TYPES, *ROUNDED) and not gathers

@@ -205,10 +205,10 @@ def build_scop(
     assignments = proved(transpose_tables, assignments, target) if nests and pack else assignments
     assignments = proved(fold_contractions, assignments, options, target) if nests and pack and not program.dynamic else assignments
     if nests and options.fusion != "minimal" and not program.dynamic:
-        assignments = proved(fuse_outer_loops, assignments, target)
+        assignments = proved(fuse_parallel_regions, assignments, options, target) if pack else assignments
+        assignments = proved(fuse_outer_loops, assignments, options, target)
         assignments = proved(overlap_tiles, assignments, target)
         assignments = proved(fuse_column_reductions, assignments, target)
-        assignments = proved(fuse_parallel_regions, assignments, options, target) if pack else assignments
         assignments = proved(block_panels, assignments, options, target) if pack else assignments
     if nests:
         assignments = step(tile_reductions, assignments, options, target, prove != "none")

@@ -140,7 +140,8 @@ class _Replacement(Instances):
         """The terms of a reduction in one value, from its start on; and an assignment for each point of dimensions of the results."""
         whole = old
         if old.reduction:
-            if old.start is None or old.dynamic or old.constraints or old.final or old.outer or old.tensor in old.inputs:
+            columns = old.outer is not None and old.outer.columns
+            if old.start is None or old.dynamic or old.constraints or old.final or columns or old.tensor in old.inputs:
                 return "not all of the reduction is known"
             value = old.start
             for point in product(*(range(lower, upper) for _, lower, upper in old.terms)):
@@ -151,7 +152,8 @@ class _Replacement(Instances):
                 return ""
         dims = [name for name in whole.dims if new and name not in new[0].dims]
         own = {access.subscripts for access in whole.reads if access.tensor == old.tensor}
-        if not dims or not whole.is_elementwise or not own <= {old.subscripts}:
+        shared = whole.outer.dims if whole.outer else ()
+        if not dims or {*dims} & {*shared} or not whole.is_elementwise_in_loops or not own <= {old.subscripts}:
             return "no dimension of an elementwise assignment is unrolled"
         expected = []
         for point in product(*(range(*whole.ranges[dim]) for dim in dims)):

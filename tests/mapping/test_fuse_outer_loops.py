@@ -41,7 +41,7 @@ def shapes_of_attention(b: int, n: int) -> Shapes:
 
 
 def fused(text: str, shapes: Shapes, threads: int = 2) -> Assignments:
-    return fuse_outer_loops(extract(program(text, shapes)), replace(AVX512, threads=threads))
+    return fuse_outer_loops(extract(program(text, shapes)), Options(), replace(AVX512, threads=threads))
 
 
 def loops(text: str, shapes: Shapes, threads: int = 2) -> list[tuple[int, tuple[str, ...]] | None]:
@@ -138,9 +138,10 @@ def test_residue_classes_share_no_loop_along_rows() -> None:
     ("b", "n", "threads", "expected"),
     [
         (16, 256, 2, True),
-        (16, 64, 2, False),  # temporaries fit in the cache of a core
-        (3, 509, 2, False),  # few iterations
-        (9, 509, 4, False),  # which threads do not share evenly
+        (16, 64, 2, True),  # temporaries fit in the cache of a core, those of an iteration in a nearer one
+        (16, 12, 2, False),  # which holds them all
+        (3, 509, 2, True),  # blocks of rows, of which the last is shorter
+        (9, 37, 4, False),  # few iterations, which threads do not share evenly
         (9, 512, 4, True),  # blocks of rows, which they do
         (8, 512, 4, True),
         (16, 1500, 2, True),  # one iteration's do not fit either, but are less
@@ -173,7 +174,7 @@ def test_no_more_loops_than_keep_their_temporaries_in_the_cache(heads: int, n: i
         (512, 64),  # in the cache of a core
         (1024, 32),
         (4096, 32),  # in the last cache: fewer rows use operands too seldom
-        (2039, 1),  # which has no divisors
+        (2039, 32),  # which has no divisors: the last block is shorter
     ],
 )
 def test_blocks_of_rows_of_one_matrix_of_a_batch(n: int, block: int) -> None:
@@ -193,7 +194,8 @@ def test_blocks_of_rows() -> None:
     assert blocks["i_block"] * blocks["i"] == 4096 and 32 <= blocks["i"] and 4 * blocks["i"] * 2 * 1024 <= AVX512.cache_bytes // 2
     whole = Binary("*", Const(blocks["i"], dtype="int64"), Index("i_block", dtype="int64"), dtype="int64")
     assert first.subscripts[1] == Binary("+", whole, Index("i", dtype="int64"), dtype="int64")
-    assert not any(loops(ATTENTION, {**matrix, "q": (1, 4099, 64)})), "a prime"
+    prime = fused(ATTENTION, {**matrix, "q": (1, 4099, 64)}).assignments[0]
+    assert prime.outer is not None and prime.outer.rest is not None and prime.outer.rest[1] < blocks["i"]
 
 
 def test_weights_that_are_read_again() -> None:
@@ -277,6 +279,20 @@ def test_the_proof() -> None:
         proved(replace(a, outer=b), replace(y, outer=OuterLoops(0, ("b", "t"))))
 
 
+def test_nests_move_along_shared_loops_as_their_statements_do() -> None:
+    """One over a residue class moves further: its iterations are not those of the others."""
+    made = tile_reductions(fused(LINEAR, {"X": (32, 128, 64), "W": (256, 64), "V": (64, 256)}), Options(), AVX512, True)
+    scop = to_scop(replace(made, assignments=tuple(a for a in made.assignments if a.outer)))
+    verify_outer_loops(scop, dependences(scop))
+    *others, last = scop.statements
+    (nest,) = last.tiled
+    write = nest.statement.write
+    further = replace(write, form={**write.form, "b": 2 * write.stride("b")})
+    moved = replace(last, tiled=(replace(nest, statement=replace(nest.statement, write=further)),))
+    with pytest.raises(VerifyError, match="over other points than the shared one"):
+        verify_outer_loops(replace(scop, statements=(*others, moved)), dependences(scop))
+
+
 def test_slices() -> None:
     """Of what statements outside use there is none, nor of what an iteration uses all over."""
     text = """def f(float(B,T,I) X, float(H,I) W) -> (Y, Z) {
@@ -308,7 +324,7 @@ def test_operations() -> None:
 )
 def test_blocks_are_validated(change: dict[str, object], wrong: str) -> None:
     before = extract(program(ATTENTION, {"q": (1, 4096, 64), "k": (1, 1024, 64), "v": (1, 1024, 64)}))
-    after = fuse_outer_loops(before, AVX512)
+    after = fuse_outer_loops(before, Options(), AVX512)
     first = after.assignments[0]
     index = Index("i", dtype="int64")
     changed = {
@@ -324,3 +340,42 @@ def test_blocks_are_validated(change: dict[str, object], wrong: str) -> None:
         return
     with pytest.raises(VerifyError, match=wrong):
         verify_assignments("fuse_outer_loops", before, made)
+
+
+SEPARABLE = "def f(float(N,H,W) X, float(7) k) -> (Y) { A(n,h,w) +=! X(n,h,w+j) * k(j)  Y(n,h,w) +=! A(n,h+i,w) * k(i) }"
+MATRICES = """def f(float(B,K,K) X, float(B,K,K) Y, float(B,K,K) Z) -> (C) {
+    T(b,i,j) +=! X(b,i,k) * Y(b,k,j)
+    C(b,i,j) +=! T(b,i,k) * Z(b,k,j)
+}"""
+DISTANCES = """def f(float(I,D) A, float(J,D) B, float(D,D) M) -> (S) {
+    T(i,j,d) +=! (A(i,e) - B(j,e)) * M(e,d)
+    S(i,j) +=! T(i,j,d) * (A(i,d) - B(j,d))
+}"""
+PICKED = "def f(float(P,G,D) X, int64(S) I, float(G,R,D) Q) -> (Y) { K(g,s,d) = X(I(s),g,d)  Y(g,r,s) +=! Q(g,r,d) * K(g,s,d) }"
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "dims"),
+    [
+        (SEPARABLE, {"X": (64, 60, 60)}, ("n",)),  # an image of some KB each
+        (SEPARABLE, {"X": (4000, 10, 10)}, ()),  # of which stores are still under way when they are read
+        (SEPARABLE, {"X": (4, 40, 40)}, ()),  # all of them stay in the first cache
+        (MATRICES, dict.fromkeys("XYZ", (60, 32, 32)), ("b",)),
+        (MATRICES, dict.fromkeys("XYZ", (4000, 3, 3)), ()),
+        (DISTANCES, {"A": (96, 24), "B": (96, 24), "M": (24, 24)}, ()),  # whose nest, for one row, uses no operand again
+        (PICKED, {"X": (300, 8, 64), "I": (300,), "Q": (8, 32, 64)}, ()),  # of all places that data pick, an eighth
+        (PICKED.replace("I(s),g", "g,I(s)").replace("P,G", "G,P"), {"X": (8, 300, 64), "I": (300,), "Q": (8, 32, 64)}, ("g",)),
+    ],
+)
+def test_temporaries_that_a_smaller_cache_holds_in_shared_loops(text: str, shapes: Shapes, dims: tuple[str, ...]) -> None:
+    """All of them fit into the cache of a core; those of one iteration are nearer, or leave room for what else is used."""
+    shapes = {**shapes, **({"k": (7,)} if text is SEPARABLE else {})}
+    assert loops(text, shapes) == [(0, dims) if dims else None] * 2
+
+
+def test_blocks_of_whole_lines() -> None:
+    """Of a dimension that is innermost in a large tensor: what begins within a line is loaded and stored in two parts."""
+    text = "def f(float(D,K) A, float(K,N) X, float(E,D) B) -> (Y) { T(d,n) +=! A(d,k) * X(k,n)  Y(e,n) +=! B(e,d) * T(d,n) }"
+    for n, block, rest in ((29 * 928, 928, None), (29 * 917, 2048, 2017)):
+        first, _ = fused(text, {"A": (64, 40), "X": (40, n), "B": (40, 64)}).assignments
+        assert ("n", 0, block) in first.bounds and first.outer == OuterLoops(0, ("n_block",), rest=rest and ("n", rest))

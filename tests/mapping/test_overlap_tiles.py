@@ -65,6 +65,13 @@ def test_what_is_computed_again_is_worth_what_is_saved() -> None:
         assert len([a for a in after.assignments if a.tensor == "B_tile"]) == tiles
 
 
+@pytest.mark.parametrize(("size", "tiles"), [(60, 0), (300, 1), (900, 1)])
+def test_steps_that_caches_pass_on(size: int, tiles: int) -> None:
+    """The nearer of two holds what a block needs; there is no nearer one than the first."""
+    after = overlap_tiles(extracted(INSIDE, shape=(size, size)), replace(AVX512, threads=2))
+    assert len([a for a in after.assignments if a.tensor == "B_tile"]) == tiles
+
+
 def test_steps_add_up() -> None:
     _, after = tiled(GUARDED)
     rows = {a.tensor: extents(a)["i"] for a in after.assignments}

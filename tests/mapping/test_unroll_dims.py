@@ -22,6 +22,7 @@ from tcjit.mapping.extract import extract
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.unroll_dims import unroll_dims
 from tcjit.mapping.pipeline import map_program
+from tcjit.mapping.scop import OuterLoops
 from tcjit.mapping.verify_assignments import verify_assignments
 
 CROSS = """def f(float(N,3) A, float(N,3) B) -> (C) {
@@ -93,6 +94,31 @@ def test_two_dimensions_innermost_are_unrolled_together() -> None:
     for new in (parts[:3], parts[::-1], (*parts, parts[0])):
         with pytest.raises(VerifyError, match="a point is lost, or has another value"):
             verify_assignments("unroll_dims", start, start.with_parts([new]))
+
+
+def test_points_under_shared_loops() -> None:
+    """The loop that others share stays, and so do dimensions that are one, and elements that data pick."""
+    start = before("def f(float(N,M) A) -> (C) { C(n,m,d) = d == 0 ? A(n,m) : 1.0 - A(n,m) where d in 0:2 }", {"A": (50, 60)})
+    for dims, count in ((("n",), 2), (("d",), 1)):
+        shared = replace(start, assignments=tuple(replace(a, outer=OuterLoops(0, dims)) for a in start.assignments))
+        after = unroll_dims(shared)
+        assert [a.outer and a.outer.dims for a in after.assignments] == [dims] * count
+        verify_assignments("unroll_dims", shared, after)
+    points = [replace(a, outer=OuterLoops(0, ("d",))) for a in unroll_dims(start).assignments]
+    with pytest.raises(VerifyError, match="no dimension of an elementwise assignment is unrolled"):
+        verify_assignments("unroll_dims", shared, shared.with_parts([points]))
+    picked = before("def f(uint8(N,M,2) A, float(256) U) -> (C) { C(n,m,d) = U(A(n,m,d)) }", {"A": (50, 60, 2), "U": (256,)})
+    shared = replace(picked, assignments=tuple(replace(a, outer=OuterLoops(0, ("n",))) for a in picked.assignments))
+    assert len(unroll_dims(shared).assignments) == 1
+
+
+def test_few_terms_under_shared_loops() -> None:
+    start = before("def f(float(N,M,3) A) -> (S) { S(n,m) +=! A(n,m,d) }", {"A": (50, 60, 3)})
+    for outer, one in ((OuterLoops(0, ("n",)), True), (OuterLoops(0, ("n",), columns=True), False)):
+        shared = replace(start, assignments=tuple(replace(a, outer=outer) for a in start.assignments))
+        after = unroll_dims(shared)
+        assert [a.reduction for a in after.assignments] == [() if one else ("d",)]
+        verify_assignments("unroll_dims", shared, after)
 
 
 @pytest.mark.parametrize("function", ["sin", "abs"])

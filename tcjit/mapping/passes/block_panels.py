@@ -26,7 +26,7 @@ from tcjit.mapping.nest.plan_nest import Plan
 from tcjit.mapping.nest.statement import FlatStatement
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import number_of_chunks
-from tcjit.mapping.passes.fuse_outer_loops import under_loops
+from tcjit.mapping.passes.fuse_outer_loops import Loops, under_loops
 from tcjit.mapping.passes.parallelise import worth_region
 from tcjit.mapping.passes.tile_reductions import ReductionTiling, Setting
 
@@ -34,8 +34,6 @@ WORK = 1 << 22  # terms of all results together that are worth the time of a sec
 SLOWER = 2  # times that a small product takes longer than its multiply-adds, at most
 UNEVEN = 0.1  # of the mean of the threads' work that the greatest may be more
 WORTH = 0.95  # of the time without blocks that they may take
-
-Loops = Sequence[tuple[str, int]]  # dimensions, and the points of a block
 
 
 @dataclass(frozen=True)

@@ -10,25 +10,38 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import prod
+from itertools import dropwhile
+from math import inf, prod
 
+from tcjit.errors import MappingError
+from tcjit.grammar.affine import is_gather
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
-from tcjit.mapping.assignment import Assignment, Assignments
-from tcjit.mapping.fused_run import REUSE, FusedRun, Uses, all_accesses, bytes_of, divided_dims
-from tcjit.mapping.machine import Machine
+from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
+from tcjit.mapping.fused_run import REUSE, FusedRun, Uses, all_accesses, bytes_of, divided_dims, may_have_nest
+from tcjit.mapping.machine import LINE, Machine
+from tcjit.mapping.nest.epilogue import Epilogue
 from tcjit.mapping.nest.nest import Leaf
 from tcjit.mapping.nest.strip_mine import divisions, strip_mine, strip_mined
+from tcjit.mapping.options import Options
+from tcjit.mapping.passes.tile_reductions import ReductionTiling, Setting
 from tcjit.mapping.scop import OuterLoops
 
 ITERATIONS = 4  # for each thread at least: they share them evenly
 MOVES = 3  # of an element of a temporary between memory and caches: its place is read before it is written, then it is read
 SHARE = 4  # parts of the last cache, one of which it holds beside all else
+GAIN = 2  # times what loops cost must take what they save, at least, where caches hold temporaries
+MARGIN = 0.05  # of the time of nests that is to be saved at least, there
+UNEVEN = 0.1  # of all rows that the last block has fewer at most
+STORES = 2048  # bytes that a core has stored, and not yet written to its cache: half of its buffer of stores
 FEWER = 4  # times less memory for temporaries than without, at least
 
+Loops = Sequence[tuple[str, int]]  # dimensions, and the points of a block
 
-def fuse_outer_loops(before: Assignments, machine: Machine) -> Assignments:
+def fuse_outer_loops(before: Assignments, options: Options, machine: Machine) -> Assignments:
     """The program with the loops that its assignments share, where that keeps temporaries in a core's cache."""
-    fusion, number, first = _Fusion(before, machine), 0, 0
+    fusion, first = _Fusion(before, options, machine), 0
+    number = 1 + max((a.outer.number for a in before.assignments if a.outer), default=-1)
     assignments: list[Assignment] = []
     while first < len(before.assignments):
         fused = fusion.longest(first)
@@ -41,7 +54,7 @@ def fuse_outer_loops(before: Assignments, machine: Machine) -> Assignments:
 
 
 def under_loops(
-    a: Assignment, number: int, loops: Sequence[tuple[str, int]], leaf: Leaf | None = None, *, private: bool = False
+    a: Assignment, number: int, loops: Loops, leaf: Leaf | None = None, *, private: bool = False
 ) -> Assignment:
     """An assignment whose outer loops are shared: those over dimensions, or over blocks of so many of their points; only the last one may
     have a block that is not whole. ``leaf`` and ``private`` as in OuterLoops."""
@@ -96,11 +109,13 @@ def _may_precede(others: Sequence[Assignment], program: Sequence[Assignment]) ->
 class _Fusion:
     """A program, and what is asked of its assignments again and again."""
 
-    def __init__(self, before: Assignments, machine: Machine) -> None:
+    def __init__(self, before: Assignments, options: Options, machine: Machine) -> None:
         self.machine, self.program, self.values = machine, before.assignments, before.values
+        self.temporaries, self.setting = Temporaries(before), Setting(before, options, machine, prove=False)
         self.tensors = before.storages
         self.uses = [Uses(a) for a in self.program]
         self.users: dict[str, list[int]] = {}  # of each tensor, in order
+        self.cycles: dict[tuple[int, tuple[tuple[str, int], ...]], float] = {}  # of nests, under loops
         for position, uses in enumerate(self.uses):
             for name in {access.tensor for access in uses.accesses}:
                 self.users.setdefault(name, []).append(position)
@@ -109,12 +124,12 @@ class _Fusion:
         """The loops that assignments from the first on share, for each of them: dimensions, and how many of their points are a block;
         nothing where they should share none."""
         a = self.program[first]
-        run = FusedRun.of(a, self.uses[first].accesses)
+        run = FusedRun.of(a, self.uses[first].accesses) if a.outer is None else None
         if run is None:
             return []
         best = [[(dim, 1)] for dim in self.of_classes(self.uses[first])[:1]] if divided_dims(a) else []
         for end in range(first + 1, len(self.program)):
-            if not run.take(self.program[end], self.uses[end].accesses) or not run.possible:
+            if self.program[end].outer or not run.take(self.program[end], self.uses[end].accesses) or not run.possible:
                 break
             loops = self.worth(first, end + 1, run)
             if loops:
@@ -153,7 +168,7 @@ class _Fusion:
         members, machine, tensors = self.uses[first:end], self.machine, self.tensors
         alone = [name for name in run.written if first <= self.users[name][0] and self.users[name][-1] < end]
         total = sum(bytes_of(tensors[name]) for name in alone if tensors[name].role == "temporary")
-        if total <= machine.cache_bytes or not any(uses.is_contraction or uses.slides for uses in members):
+        if total <= machine.near_bytes or not any(uses.is_contraction or uses.slides for uses in members):
             return {}
         loops: dict[int, int] = {}
         most = machine.cache_bytes // 2
@@ -167,25 +182,74 @@ class _Fusion:
                 break
         rest = [loop for loop in run.possible if loop not in loops]
         if rest and total // _iterations(run, loops) > most:
-            if size := self.rows(run.extents[rest[0]], total // _iterations(run, loops)):
+            if size := self.rows(run, rest[0], total // _iterations(run, loops)):
                 loops[rest[0]] = size
-        dims = run.shared(loops)
-        count, costs = _iterations(run, loops), machine.costs
-        again = {name for uses, own in zip(members, dims, strict=True) for name in uses.read_again(own) if name not in run.written}
-        streamed = count * sum(bytes_of(tensors[name]) for name in again) / (costs.l3_load * costs.frequency)
-        reuse = all(uses.keeps_reuse(own, *loops.values()) for uses, own in zip(members, dims, strict=True))
-        near = total <= machine.shared_bytes // SHARE  # the last cache passes it on
-        passed = MOVES * total / (costs.l3_load * costs.frequency if near else costs.memory_read / machine.threads)
-        pays = streamed <= passed
-        return loops if count >= FEWER and self.is_even(count) and reuse and pays else {}
+        count, blocks = _iterations(run, loops), [list(zip(dims, loops.values(), strict=True)) for dims in run.shared(loops)]
+        reuse = all(uses.keeps_reuse([dim for dim, _ in own], *loops.values()) for uses, own in zip(members, blocks, strict=True))
+        pays = count >= FEWER and self.is_even(count) and reuse and self.pays(first, blocks, count, total)
+        return loops if pays else {}
 
-    def rows(self, extent: int, total: int) -> int:
+    def pays(self, first: int, blocks: Sequence[Loops], count: int, total: int) -> bool:
+        """Whether so many iterations of loops, with blocks of each assignment from the first on, save more than they cost: where ``total``
+        bytes of temporaries leave the caches of a core, and those of one iteration do not; or where these are in a nearer cache than all
+        of them, or leave room in it for what else is used."""
+        machine, costs, members = self.machine, self.machine.costs, self.uses[first : first + len(blocks)]
+        again = {name for uses, own in zip(members, blocks, strict=True) for name in uses.read_again([dim for dim, _ in own])}
+        again -= {uses.a.tensor for uses in members}
+        streamed = count * sum(bytes_of(self.tensors[name]) for name in again) / costs.l3_load
+        near = total <= machine.shared_bytes // SHARE  # the last cache passes it on
+        passed = MOVES * total / (costs.l3_load if near else costs.memory_read / machine.threads / costs.frequency)
+        if streamed > passed:
+            return False
+        if total > machine.cache_bytes:
+            return streamed + self.more_cycles(first, blocks, count)[0] <= passed
+        if total // count < STORES or not all(map(may_have_nest, members)) or any(map(_visits_again, members, blocks)):
+            return False
+        used = sum(bytes_of(self.tensors[name]) for name in {access.tensor for uses in members for access in uses.accesses})
+        saved = MOVES * total / costs.l2_load if total // count <= machine.near_bytes else 0.0
+        if used > machine.threads * machine.cache_bytes // 2:
+            saved += MOVES * total * (1 / costs.l3_load - 1 / costs.l2_load)
+        more, time = self.more_cycles(first, blocks, count)
+        return saved >= max(GAIN * more, MARGIN * time)
+
+    def more_cycles(self, first: int, blocks: Sequence[Loops], count: int) -> tuple[float, float]:
+        """Cycles that assignments take more under loops of so many iterations, and those that their nests take without."""
+        more, time = self.machine.costs.branch_miss * count * len(blocks), 0.0
+        for at, loops in enumerate(blocks, first):
+            alone = self.nest_cycles(at, ()) if self.program[at].reduction else inf
+            if alone < inf:
+                more, time = more + self.nest_cycles(at, tuple(loops)) - alone, time + alone
+        return more, time
+
+    def nest_cycles(self, at: int, loops: tuple[tuple[str, int], ...]) -> float:
+        """Cycles of an assignment's nest under shared loops; infinite where it has none."""
+        if (at, loops) not in self.cycles:
+            a = under_loops(self.program[at], 0, loops) if loops else self.program[at]
+            tiling = ReductionTiling(f"F{at}", a, Epilogue(), alone=True, by_rows=False, setting=self.setting)
+            with self.temporaries.trial():
+                try:
+                    self.cycles[at, loops] = sum(plan.estimate.cycles for plan in tiling.planned(self.temporaries).plans)
+                except MappingError:
+                    self.cycles[at, loops] = inf
+        return self.cycles[at, loops]
+
+    def rows(self, run: FusedRun, loop: int, total: int) -> int:
         """The largest block of rows, which threads share evenly, whose part of so many bytes stays in a core's cache, or else the smallest
-        whose part stays in the last one; 0 where there is none that register tiles use operands often enough in."""
-        even = [size for size in range(REUSE, extent // FEWER + 1) if extent % size == 0 and self.is_even(extent // size)]
-        near = [size for size in even if size * total // extent <= self.machine.cache_bytes // 2]
-        far = [size for size in even if size * total // extent <= self.machine.shared_bytes // (SHARE * self.machine.threads)]
-        return near[-1] if near else far[0] if far else 0
+        whose part stays in the last one; 0 where there is none that register tiles use operands often enough in. Blocks are whole where
+        there are such that have whole lines of large tensors along the rows."""
+        extent = run.extents[loop]
+        axes = [(self.tensors[name], loops[loop]) for name, loops in run.axes.items()]
+        inner = [storage for storage, axis in axes if axis is not None and storage.strides[axis] == 1]
+        elements = {DTYPES[storage.dtype].bytes for storage in inner if bytes_of(storage) > self.machine.near_bytes}
+        even = [size for size in range(REUSE, extent // FEWER + 1) if self.is_even(-(-extent // size))]
+        even = [size for size in even if not any(size * element % LINE for element in elements)]
+        rest = [size for size in even if size % REUSE == 0 and -extent % size <= UNEVEN * extent]
+        for sizes in ([size for size in even if extent % size == 0], rest):
+            near = [size for size in sizes if size * total // extent <= self.machine.cache_bytes // 2]
+            far = [size for size in sizes if size * total // extent <= self.machine.shared_bytes // (SHARE * self.machine.threads)]
+            if near or far:
+                return near[-1] if near else far[0]
+        return 0
 
     def kept(self, members: Sequence[Uses], run: FusedRun, loops: Iterable[int]) -> float:
         """Bytes of what several members use in one iteration of some loops, of the tensors that move with these."""
@@ -212,4 +276,14 @@ class _Fusion:
 
 
 def _iterations(run: FusedRun, loops: Mapping[int, int]) -> int:
-    return prod(run.extents[loop] // size for loop, size in loops.items())
+    return prod(-(-run.extents[loop] // size) for loop, size in loops.items())
+
+
+def _visits_again(uses: Uses, loops: Loops) -> bool:
+    """Whether each iteration of loops goes to all the places that data pick, for a part of what lies there."""
+    shared = {dim for dim, _ in loops}
+    for access in uses.reads:
+        inside = dropwhile(lambda sub: not is_gather(sub), access.subscripts)
+        if any(shared & set(names(sub)) for sub in inside if not is_gather(sub)):
+            return True
+    return False

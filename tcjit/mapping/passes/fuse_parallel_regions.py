@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tcjit.grammar.affine import is_gather
 from tcjit.grammar.ast import Select
-from tcjit.grammar.dtypes import DTYPES, ROUNDED
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
-from tcjit.mapping.fused_run import FusedRun, Uses, bytes_of
+from tcjit.mapping.fused_run import FusedRun, Uses, bytes_of, may_have_nest
 from tcjit.mapping.machine import TORN, Machine, passed_cycles, torn_lines
-from tcjit.mapping.nest.vector_forms import TYPES
 from tcjit.mapping.operations import operations
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import number_of_chunks
@@ -60,12 +58,12 @@ class _Regions:
         them (``settle_outer_loops``)."""
         uses = Uses(self.program[first])
         run = FusedRun.of(uses.a, uses.accesses)
-        if run is None or not _may_have_nest(uses):
+        if run is None or not may_have_nest(uses):
             return {}
         members, best = {first: uses}, dict[int, tuple[str, int]]()
         for at in range(first + 1, end):
             uses = Uses(self.program[at])
-            if not _may_have_nest(uses):
+            if not may_have_nest(uses):
                 break
             if not run.take(uses.a, uses.accesses):
                 if uses.a.final or uses.a.tensor in run.axes or run.written & {access.tensor for access in uses.accesses}:
@@ -147,10 +145,3 @@ class _Regions:
         steps = [(sub, step * element, extent) for sub, step, extent in axes if step is not None]
         own = next((step for sub, step, _ in steps if dim in names(sub)), 0)
         return torn_lines(own * size, [(step, extent) for _, step, extent in steps if step > own], self.machine.threads)
-
-
-def _may_have_nest(uses: Uses) -> bool:
-    """Whether an assignment is no reduction, or one that nests are made of: others are written out, or have loops of their own."""
-    a = uses.a
-    gathers = any(is_gather(sub) for access in uses.reads for sub in access.subscripts)
-    return not a.reduction or a.value.dtype in (*TYPES, *ROUNDED) and not gathers

@@ -26,7 +26,6 @@ from tcjit.mapping.strides import affine_form
 
 ITERATIONS = 4  # blocks for each thread at least
 GAIN = 2  # times what is computed again must take what is saved, at least
-SHARE = 4  # of the last cache one part at least: what it holds with ease is passed on fast enough
 
 
 def overlap_tiles(before: Assignments, machine: Machine) -> Assignments:
@@ -100,8 +99,11 @@ def _sized(before: Assignments, program: tuple[Assignment, ...], machine: Machin
     outside = {tensor for a in before.assignments if a.tensor not in written for tensor in a.inputs}
     stored = {a.tensor for a in program if tensors[a.tensor].role != "temporary" or a.tensor in outside}
     handed = {tensor for a in program for tensor in a.inputs} & written
-    bytes_handed = sum(tensors[name].elements * DTYPES[tensors[name].dtype].bytes for name in handed - stored)
-    if program[-1].tensor not in stored or bytes_handed <= max(machine.threads * machine.cache_bytes, machine.shared_bytes // SHARE):
+    bytes_handed, touched = (
+        sum(tensors[name].elements * DTYPES[tensors[name].dtype].bytes for name in names)
+        for names in (handed - stored, {name for a in program for name in (a.tensor, *a.inputs)})
+    )
+    if program[-1].tensor not in stored or not bytes_handed or touched <= machine.threads * machine.near_bytes:
         return None
     if not {_distance(before, a, access) for a in program for access in a.reads if access.tensor in handed} - {0}:
         return None
@@ -118,7 +120,8 @@ def _sized(before: Assignments, program: tuple[Assignment, ...], machine: Machin
     more = {name: beyond - least for name, (least, beyond) in around.items()}
     row_bytes = {name: prod(tensors[name].shape[1:]) * DTYPES[tensors[name].dtype].bytes for name in handed}
     extent, costs = max(a.ranges[_row(a)][1] for a in program), machine.costs
-    rate = costs.l3_load if bytes_handed <= machine.shared_bytes else costs.memory_read / machine.threads / costs.frequency
+    in_caches = costs.l2_load if touched <= machine.threads * machine.cache_bytes else costs.l3_load
+    rate = in_caches if bytes_handed <= machine.shared_bytes else costs.memory_read / machine.threads / costs.frequency
     saved = MOVES * bytes_handed / rate  # cycles of a core
     again = 0.0
     for a in (a for a in program if a.tensor in handed):

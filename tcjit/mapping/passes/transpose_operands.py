@@ -30,7 +30,7 @@ def transpose_operands(before: Assignments, machine: Machine) -> Assignments:
     """The program with the copies before the assignments that read them."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
-        if not replace(a, outer=None).is_elementwise or any(lower < 0 for _, lower, _ in a.bounds):
+        if not a.is_elementwise_in_loops or any(lower < 0 for _, lower, _ in a.bounds):
             return [a]
         in_nest = a.fuse_outer_only or any(other.tiled and a.tensor in other.inputs for other in before.assignments)
         if temporaries.tensors[a.tensor].role == "temporary" and not (in_nest and _is_product(a.value)):

@@ -44,7 +44,7 @@ def _added_up(before: Assignments, a: Assignment) -> Assignment:
     """A reduction of few terms without a nest as one value."""
     storage, terms = before.storages[a.tensor], prod(upper - lower for _, lower, upper in a.terms)
     typed = storage.dtype == a.value.dtype and storage.dtype not in (*ROUNDED, "bool")
-    plain = a.reduction and not (a.final or a.outer or a.dynamic or a.constraints or a.tensor in a.inputs)
+    plain = a.reduction and not (a.final or a.outer and a.outer.columns or a.dynamic or a.constraints or a.tensor in a.inputs)
     most = MOST_TERMS if not _is_over_rows(before, a) else INTERLEAVED if _is_innermost(before, a) or _is_alone(before, a) else 0
     if not (plain and typed) or a.start is None or not 1 < terms <= most or a.points < LEAST * terms:
         return a
@@ -84,14 +84,17 @@ def innermost_points(before: Assignments, a: Assignment) -> tuple[str, ...]:
     """The dimensions of a few points in all along which the results of an elementwise assignment are neighbours."""
     halves = {name for access in a.reads if before.storages[access.tensor].dtype in ROUNDED for name in names(access)}  # which move
     own = {access.subscripts for access in a.reads if access.tensor == a.tensor}
-    if not a.is_elementwise or before.storages[a.tensor].dtype in ROUNDED or not own <= {a.subscripts}:
+    if a.outer and any(is_gather(sub) for access in a.reads for sub in access.subscripts):
+        return ()  # a thread's loops stay as they are for elements that are checked, and read, one by one
+    if not a.is_elementwise_in_loops or before.storages[a.tensor].dtype in ROUNDED or not own <= {a.subscripts}:
         return ()
     steps = {name: stride_in(before.storages[a.tensor], a.subscripts, name, before.values) for name, _, _ in a.bounds}
+    shared = a.outer.dims if a.outer else ()
     found: dict[str, None] = {}
     block = 1  # points that lie side by side
     for dim, extent in sorted(a.extents.items(), key=lambda item: steps[item[0]] or 0):
         once = sum(dim in names(sub) for sub in a.subscripts) == 1
-        if steps[dim] == block and once and dim not in halves and 1 < extent <= INTERLEAVED // block:
+        if steps[dim] == block and once and dim not in (*halves, *shared) and 1 < extent <= INTERLEAVED // block:
             found[dim] = None
             block *= extent
     least = 1 if any(isinstance(part, Call) and operations(part) >= CALL for part in walk(a.value)) else LEAST  # functions have far lanes
