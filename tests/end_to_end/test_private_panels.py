@@ -1,6 +1,6 @@
 """Small products in one block for each thread, which packs what it needs by itself: which blocks, and the results.
 
-Modules: mapping.passes.block_panels mapping.nest.stage_operands
+Modules: mapping.passes.block_panels mapping.nest.stage_operands mapping.nest.strip_mine
 """
 
 from __future__ import annotations
@@ -8,13 +8,17 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import pytest
 import torch
 from support.mapping import AVX512, program
 
 import tcjit
+from tcjit.errors import MappingError
 from tcjit.mapping.extract import extract
+from tcjit.mapping.nest.strip_mine import split_divisions
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.block_panels import block_panels
+from tcjit.mapping.passes.fuse_outer_loops import under_loops
 from tcjit.mapping.scop import OuterLoops
 
 PRODUCT = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
@@ -66,3 +70,21 @@ def test_random_products(threads: int) -> None:
         torch.testing.assert_close(kernel(a, b).double(), wanted, rtol=tolerance, atol=tolerance * float(wanted.abs().max()))
         private += any(line.startswith("outer") for line in kernel.resources["reductions"])
     assert private > 4, "some of them run in blocks"
+
+
+def test_the_last_block_in_digits() -> None:
+    """Filters in groups: a thread has two groups, the last one has one; where that cuts a group, there are no blocks of digits."""
+    text = """def f(float(N,C,H,W) X, float(F,D,3,3) K) -> (O) {
+        O(n,f,h,w) +=! X(n,f/5*5 + c,h+kh,w+kw) * K(f,c,kh,kw) where h in 0:H-2, w in 0:W-2, f in 0:F
+    }"""
+    a = extract(program(text, {"X": (1, 15, 10, 13), "K": (15, 5, 3, 3)})).assignments[0]
+    for points, rest in ((5, ("f_block1", 1)), (10, ("f_block1", 2)), (7, None)):
+        blocks = under_loops(a, 0, [("f", 10)], private=True)
+        assert blocks.outer is not None and blocks.outer.rest == ("f", 5)
+        shared = replace(blocks, outer=replace(blocks.outer, rest=("f", points)))
+        if rest is None:
+            with pytest.raises(MappingError, match="does not have all values of a digit"):
+                split_divisions(shared, {})
+        else:
+            divided = split_divisions(shared, {})[0]
+            assert divided.outer is not None and divided.outer.rest == rest

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from tcjit.errors import MappingError
 from tcjit.grammar.affine import affine, isl_name
 from tcjit.grammar.arithmetic import divided, index, modulo, plus, total
 from tcjit.grammar.ast import Binary, Const, Expr, Index
@@ -17,6 +18,7 @@ from tcjit.grammar.polynomial import Value, expression, from_terms, integer, num
 from tcjit.grammar.walk import children, rebuild, walk, with_indices
 from tcjit.mapping.assignment import Assignment, DynamicRanges
 from tcjit.mapping.reduction import guarded_term
+from tcjit.mapping.scop import OuterLoops
 from tcjit.mapping.storage import Bounds, fresh
 
 
@@ -122,9 +124,18 @@ def split_divisions(a: Assignment, values: Mapping[str, int]) -> tuple[Assignmen
     strips: list[Strip] = []
     while found := list(divisions(a, values)):
         strip = strip_mine(a, *max(found, key=lambda each: each[1]))  # the greatest divisor first: others divide its blocks
-        a = strip_mined(a, strip)
+        a = replace(strip_mined(a, strip), outer=_in_digits(a.outer, strip))
         strips.append(strip)
     return replace(a, value=_simplified(a, values)), strips
+
+
+def _in_digits(outer: OuterLoops | None, strip: Strip) -> OuterLoops | None:
+    """Shared loops whose last block, where it is not whole, has fewer values of a dimension's outer digit."""
+    if outer is None or outer.rest is None or outer.rest[0] != strip.dim:
+        return outer
+    if outer.rest[1] % strip.block:
+        raise MappingError("the last block of shared loops does not have all values of a digit")
+    return replace(outer, rest=(strip.outer, outer.rest[1] // strip.block))
 
 
 def divisions(a: Assignment, values: Mapping[str, int]) -> Iterator[tuple[str, int]]:
