@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, product
 
+from tcjit.codegen.predication import condition_mask
 from tcjit.codegen.strided_vectors import SHUFFLED
 from tcjit.codegen.tile_vectors import across, combined, element_type, narrow_name, narrow_type, suffix, vector_type
 from tcjit.errors import MappingError
@@ -17,7 +18,7 @@ from tcjit.grammar.walk import walk
 from tcjit.mapping.nest.statement import FlatAccess, PointwiseStore
 from tcjit.mapping.nest.tile import PointCheck, stays_inside
 from tcjit.mapping.nest.tiled_statement import TiledStatement
-from tcjit.mapping.nest.vector_forms import INTEGER_POWER, NARROW, is_dot_product
+from tcjit.mapping.nest.vector_forms import INTEGER_POWER, NARROW, is_dot_product, predicated
 
 Point = Mapping[str, int]  # of dimensions inside the tile; others are 0 there
 Pointwise = Callable[[PointwiseStore, str, Mapping[Access, str]], str]
@@ -295,6 +296,9 @@ class TileText:
         """An accumulator with one more term."""
         if is_dot_product(body):
             return f"{self.call(body.function)}({old}, {', '.join(self.value(arg, operands) for arg in body.args)})"
+        if (term := predicated(body, self.s.operator)) is not None:
+            lanes = condition_mask(term.condition, self.ending, lambda part: self.value(part, operands))
+            return f"{self.call('blend')}({old}, {self.updated(old, term.then, operands)}, {lanes})"
         return self.combined(old, self.value(body, operands))
 
     def combined(self, old: str, new: str) -> str:

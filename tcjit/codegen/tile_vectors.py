@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import product
 
 from tcjit.codegen import strided_vectors
+from tcjit.codegen.predication import comparisons
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.nest.vector_forms import STORED_TOGETHER
 
@@ -377,16 +378,17 @@ def declarations(dtype: str, width: int) -> list[str]:
     extrema, plain_extrema = ([_EXTREMA], [_EXTREMA_PLAIN]) if DTYPES[dtype].kind == "float" else ([], [])
     own_forms = [_FABS] if extrema else [_INTEGERS, _DOTS] if dtype == "int32" else [_INTEGERS]
     head, numbers = _filled(_TYPES, dtype, width).split("\n\n")
+    compared = comparisons(dtype, masks=False)
     if DTYPES[dtype].bytes * width == 64:
         words = DTYPES[dtype].bytes >= 4
         lane_by_lane = [*strided_vectors.plain_loads(), *strided_vectors.plain_masked()]
-        plain = [_PLAIN, *plain_extrema, _ENDING, *lane_by_lane]
+        plain = [_PLAIN, *compared, *plain_extrema, _ENDING, *lane_by_lane]
         apart = [*strided_vectors.loads(width), *strided_vectors.masked(width)] if words else lane_by_lane  # masks of 64 bits at most
-        own = [*([] if DTYPES[dtype].bytes > 1 else [_CHARS]), _MASKS, *extrema, _ENDING, *apart]
+        own = [*([] if DTYPES[dtype].bytes > 1 else [_CHARS]), _MASKS, *comparisons(dtype, masks=True), *extrema, _ENDING, *apart]
         functions = [f"#if defined({'__AVX512F__' if words else '__AVX512BW__'}) && !defined(__clang__)", *own, "#else", *plain, "#endif"]
     else:
         functions = ["#if !defined(__clang__)", *strided_vectors.loads(width), "#else", *strided_vectors.plain_loads(), "#endif"]
-        functions += [_PLAIN, *plain_extrema, _ENDING, *strided_vectors.plain_masked()]
+        functions += [_PLAIN, *compared, *plain_extrema, _ENDING, *strided_vectors.plain_masked()]
     lines = [_filled(text, dtype, width) for text in (_ALL, *own_forms, *functions)]
     lines += [_filled(_INTEGER_POWER, dtype, width)] if dtype == "float64" else []
     if rows_together(dtype, width) > 1:

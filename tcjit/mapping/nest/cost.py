@@ -13,11 +13,11 @@ from functools import cached_property
 from math import prod
 
 from tcjit.grammar.ast import Access, Call, Cast, Const, Expr, Index
-from tcjit.grammar.walk import children
+from tcjit.grammar.walk import children, walk
 from tcjit.mapping.machine import LINE, MOVES
 from tcjit.mapping.nest.nest import Prefetch
 from tcjit.mapping.nest.operand_use import L2_WAYS, SHUFFLED, OperandUse, Shape, TileSpace, conflict_capacity
-from tcjit.mapping.nest.vector_forms import STORED_TOGETHER, is_dot_product
+from tcjit.mapping.nest.vector_forms import STORED_TOGETHER, is_dot_product, predicated
 
 # Vector instructions of what is computed, by the text that is printed for it.
 CALLS = {"fabs": 1.0, "abs": 1.0, "fmin": 4.0, "fmax": 4.0}
@@ -63,6 +63,8 @@ def instructions(body: Expr, operator: str) -> float:
         own = 0.0 if isinstance(expr, Cast) else CALLS.get(expr.function, OTHER_CALL) if isinstance(expr, Call) else 1.0
         return own + sum(map(count, children(expr)))
 
+    if (term := predicated(body, operator)) is not None:
+        return count(term.condition) + instructions(term.then, operator)
     inside = count(body)
     fused = operator == "+=" and getattr(body, "op", "") == "*"
     return max(1.0, inside) if fused else inside + UPDATES[operator]
@@ -84,8 +86,18 @@ class TileCosts(TileSpace):
 
     @cached_property
     def update(self) -> float:
-        """Cycles of one update of all accumulators, for each of them."""
-        return instructions(self.body, self.s.operator) * self.core.multiply_add
+        """Cycles of one update of all accumulators, for each of them, but for the mask of a row."""
+        return (instructions(self.body, self.s.operator) - self.row_mask) * self.core.multiply_add
+
+    @cached_property
+    def row_mask(self) -> float:
+        """Instructions that make the mask of an update, where all vectors of a row have the same."""
+        term = predicated(self.body, self.s.operator)
+        read = set(walk(term.condition)) if term else set[Expr]()
+        moves = any(isinstance(part, Access) and self.lane in self.operands[int(part.tensor[1:])].dims for part in read)
+        if term is None or moves:
+            return 0.0
+        return instructions(self.body, self.s.operator) - instructions(term.then, self.s.operator)
 
     @cached_property
     def uses(self) -> tuple[OperandUse, ...]:
@@ -124,7 +136,8 @@ class TileCosts(TileSpace):
             copied += use.copy if number in staged else 0.0
         chains = accumulators * core.multiply_add / core.latency  # as long as one: twice as many also wait for loads, or fill two units
         latency = core.latency * self.points * (2 - chains / CHAINS) if chains < CHAINS else 0.0
-        step = max(self.points * accumulators * self.update + conversions, loads, latency) + UNHIDDEN_LOADS * loads
+        masks = self.points * rows * shape.columns * self.row_mask * core.multiply_add
+        step = max(self.points * accumulators * self.update + masks + conversions, loads, latency) + UNHIDDEN_LOADS * loads
         if self.points > 1 and accumulators + held + 1 + SPARE_REGISTERS > core.registers:
             step += SPILL * accumulators
         step += LOOP_OVERHEAD / extent[self.terms[-1]] if len(self.terms) > 1 else 0.0

@@ -7,6 +7,7 @@ from typing import TypeGuard
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Select, Unary
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import children
+from tcjit.mapping.reduction import identity
 
 # by the number of terms in 32 bits: functions of two words, the sum of the products of int16, or of uint8 by int8
 DOT_PRODUCTS = {2: "dot2", 4: "dot4"}
@@ -21,7 +22,8 @@ WORDS = (PACK, ADJACENT, FLIP_SIGNS)
 TYPES = ("float32", "float64", "int32", "int16", "int8", "uint8")
 NARROW = {"float32": ("float16", "bfloat16"), "int32": ("int8", "uint8", "int16"), "uint8": ("bool",)}  # what loads convert
 INTEGER_POWER = "integer_power"  # of a value, an exponent that is a whole number, and how many bits that has
-OPERATIONS = ("+", "-", "*", "/", "&&", "||", "<", ">", "<=", ">=", "==", "!=")
+COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
+OPERATIONS = ("+", "-", "*", "/", "&&", "||", *COMPARISONS)
 STORED_TOGETHER = 16  # bytes of neighbours in several rows of a register tile that are stored at once where its lanes are apart
 FUNCTIONS = ("abs", "fabs", "min", "max", "fmin", "fmax", "relu")
 INTEGER_FUNCTIONS = ("min", "max")
@@ -71,3 +73,16 @@ def has_vector_form(body: Expr) -> bool:
         case _:
             known = False
     return known and all(map(has_vector_form, children(body)))
+
+
+def predicated(body: Expr, operator: str) -> Select | None:
+    """A term of updates under masks: where its condition, of comparisons, does not hold, a reduction stays as it is. None for others."""
+    if not isinstance(body, Select) or not _compares(body.condition) or not isinstance(body.other, Const):
+        return None
+    return body if body.other.value == identity(operator, body.dtype).value else None
+
+
+def _compares(condition: Expr) -> bool:
+    if not isinstance(condition, Binary) or condition.op in COMPARISONS:
+        return isinstance(condition, Binary)
+    return condition.op in ("&&", "||") and _compares(condition.left) and _compares(condition.right)

@@ -186,6 +186,17 @@ def test_instructions() -> None:
     assert count("matmul") == 1 and count("min-plus") == 4 and count("pooling") == 3 and count("distance") == 3
 
 
+def test_masks_of_rows_are_made_once_for_their_vectors() -> None:
+    """One that moves with the lanes is another for each vector."""
+    text = "def f(float(M,K) A, float(K,N) B, float(M,K) Q, float(K,N) R) -> (C) { C(m,n) +=! %s != 0.0 ? A(m,k) * B(k,n) : 0.0 }"
+    shapes = {"A": (80, 90), "B": (90, 320), "Q": (80, 90), "R": (90, 320)}
+    for mask, of_rows in (("Q(m,k)", 1.0), ("R(k,n)", 0.0)):
+        s = flat(text % mask, shapes)
+        found, body = operands(s, "n")
+        assert instructions(s.body, s.operator) == 2
+        assert TileCosts(s, "n", (), found, body, CORE).row_mask == of_rows
+
+
 # ------------------------------------------------------------ operands
 
 

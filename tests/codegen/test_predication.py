@@ -1,0 +1,59 @@
+"""Updates of register tiles under masks of their terms' conditions: the text, and results for all relations, types and widths.
+
+Modules: codegen.predication
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tcjit
+
+PRODUCT = "def f(%s(M,K) A, %s(K,N) B, %s(M,K) Q) -> (C) { C(m,n) %s! (%s) ? A(m,k) * B(k,n) : %s }"
+RELATIONS = {"==": torch.eq, "!=": torch.ne, "<": torch.lt, "<=": torch.le, ">": torch.gt, ">=": torch.ge}
+TYPES = {"float": torch.float32, "double": torch.float64, "int32": torch.int32}
+
+
+def arguments(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Whole numbers, so that sums in any order are the same."""
+    generator = torch.Generator().manual_seed(0)
+    a, b, q = (torch.randint(-3, 4, shape, generator=generator).to(dtype) for shape in ((37, 29), (29, 61), (37, 29)))
+    return a, b, q
+
+
+@pytest.mark.parametrize("width", [0, 4])
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_relations(dtype: str, relation: str, width: int) -> None:
+    a, b, q = arguments(TYPES[dtype])
+    zero = "0" if dtype == "int32" else "0.0"
+    text = PRODUCT % (dtype, dtype, dtype, "+=", f"Q(m,k) {relation} 1", zero)
+    kernel = tcjit.define(text, target="cpu").f.compile(a, b, q, options=tcjit.Options(vector_width=width) if width else None)
+    assert "tc_blend" in kernel.source and "tc_a0_0 + tc_select" not in kernel.source
+    assert torch.equal(kernel(a, b, q), torch.where(RELATIONS[relation](q, 1), a, 0) @ b)
+
+
+@pytest.mark.parametrize(("operator", "rest"), [("max=", float("-inf")), ("min=", float("inf"))])
+def test_extremes(operator: str, rest: float) -> None:
+    a, b, q = arguments(torch.float32)
+    constant = "-1.0 / 0.0" if rest < 0 else "1.0 / 0.0"
+    kernel = tcjit.define(PRODUCT % ("float", "float", "float", operator, "Q(m,k) > 0 && A(m,k) != 1 || Q(m,k) == -2", constant)).f
+    mask = ((q > 0) & (a != 1) | (q == -2))[:, :, None]
+    terms = torch.where(mask, a[:, :, None] * b, rest)
+    assert torch.equal(kernel(a, b, q), terms.amax(1) if rest < 0 else terms.amin(1))
+
+
+def test_terms_that_do_not_count_are_not_computed_with() -> None:
+    """An infinity beside a condition that does not hold is no NaN, and a comparison with one does not hold."""
+    a, b, q = arguments(torch.float32)
+    a[3, 5], q[3, 5], b[7, 9], q[:, 7] = float("inf"), 0.0, float("nan"), float("nan")
+    found = tcjit.define(PRODUCT % ("float", "float", "float", "+=", "Q(m,k) > 0", "0.0")).f(a, b, q)
+    assert torch.equal(found, torch.where(q > 0, a, 0.0) @ torch.where(torch.isnan(b), 0.0, b)) and bool(found.isfinite().all())
+
+
+def test_other_values_are_selected() -> None:
+    """One that changes the sum is a term as well."""
+    a, b, q = arguments(torch.float32)
+    kernel = tcjit.define(PRODUCT % ("float", "float", "float", "+=", "Q(m,k) > 0", "2.0"), target="cpu").f.compile(a, b, q)
+    assert torch.equal(kernel(a, b, q), torch.where((q > 0)[:, :, None], a[:, :, None] * b, 2.0).sum(1))
