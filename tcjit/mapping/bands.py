@@ -13,6 +13,7 @@ from tcjit.grammar.ast import Access, Binary, Expr, Index, Select
 from tcjit.grammar.polynomial import Value, ZeroDivisor, atom, divide, expression, integer, names, number
 from tcjit.grammar.walk import rebuild, walk, with_index
 from tcjit.mapping.assignment import Assignment
+from tcjit.mapping.fused_run import divided_dims
 from tcjit.mapping.reduction import conjunction, guarded_term, identity, is_reused
 
 # Terms of a band up to which a product is faster over windows than in tiles of results that share operands, a part of which is outside of
@@ -64,10 +65,13 @@ def _bands(a: Assignment, values: Mapping[str, int]) -> Iterator[Band]:
     """The bands of a reduction that are a part of the range of their index."""
     conditions, _ = guarded_term(a.value, a.operator, values)
     tests = [test for _, condition in conditions for test in conjuncts(condition, True)]
+    divided = divided_dims(a)
     for dim in a.reduction:
         edges = [edge for test, holds in tests for edge in _edges(test, holds, dim, values)]
         for lower, factor in ((edge.value, edge.factor) for edge in edges if edge.least):
             first = divide(lower + (factor - 1), factor)
+            if factor > 1 and dim in divided:
+                continue  # its residue classes are nests; an edge that is a quotient has others
             if isinstance(first, int) or not names(first) or affine(expression(first), values) is None:
                 continue
             for upper in (edge.value for edge in edges if not edge.least and edge.factor == factor):

@@ -213,3 +213,14 @@ def test_extremes_with_a_value_beside_a_band(guard: str, reference: Callable[[to
         text = f"def f(float(N,K) X) -> (Y) {{ Y(n,i) max=! ({guard}) ? X(n,j) : {other} where i in 0:K }}"
         wanted = torch.where(reference(i, j), x[:, None], other).amax(2)
         assert torch.equal(tcjit.define(text, target="cpu").f(x), wanted)
+
+
+def test_residue_classes_have_no_edges_that_are_quotients() -> None:
+    """Five terms that lie three apart, of which three are within an image of four: those of each class are a nest."""
+    text = """def f(float(N,C,W) X, float(C,F,K) G) -> (O) {
+        O(n,f,w) +=! x >= 0 && x < 2*W && x % 2 == 0 ? X(n,c,x/2) * G(c,f,k) : 0.0 where w in 0:17, x = w + 1 - 3*k }"""
+    x, g = torch.randn(8, 4, 4), torch.randn(4, 5, 5)
+    kernel = tcjit.define(text, target="cpu").f.compile(x, g)
+    assert all("no nest" not in line for line in kernel.resources["reductions"])
+    expected = torch.nn.functional.conv_transpose1d(x, g, stride=2, padding=1, dilation=3, output_padding=0)
+    torch.testing.assert_close(kernel(x, g)[..., : expected.shape[2]], expected[..., :17])
