@@ -66,7 +66,7 @@ PROGRAMS: dict[str, tuple[str, Shapes, str, set[str]]] = {
     "chain of products": (
         "def f(float(B,N,N) A, float(B,N,N) C) -> (Y) { T(b,i,k) +=! A(b,i,j) * C(b,j,k)  Y(b,i,l) +=! T(b,i,k) * A(b,l,k) }",
         {"A": (9, 11, 11), "C": (9, 11, 11)},
-        "b i_block",
+        "b",
         {"T"},
     ),
     "batch is no outer axis": (

@@ -376,6 +376,15 @@ def test_temporaries_that_a_smaller_cache_holds_in_shared_loops(text: str, shape
 def test_blocks_of_whole_lines() -> None:
     """Of a dimension that is innermost in a large tensor: what begins within a line is loaded and stored in two parts."""
     text = "def f(float(D,K) A, float(K,N) X, float(E,D) B) -> (Y) { T(d,n) +=! A(d,k) * X(k,n)  Y(e,n) +=! B(e,d) * T(d,n) }"
-    for n, block, rest in ((29 * 928, 928, None), (29 * 917, 2048, 2017)):
+    for n, outer in ((29 * 928, OuterLoops(0, ("n_block",))), (29 * 917, None)):
         first, _ = fused(text, {"A": (64, 40), "X": (40, n), "B": (40, 64)}).assignments
-        assert ("n", 0, block) in first.bounds and first.outer == OuterLoops(0, ("n_block",), rest=rest and ("n", rest))
+        assert first.outer == outer and ("n", 0, 928 if outer else n) in first.bounds
+
+
+def test_rows_that_do_not_divide() -> None:
+    """Threads have as many of them, and the last block fewer, but for those that lie side by side in large tensors."""
+    text = "def f(float(M,K) A, float(N,K) X, float(E,N) B) -> (Y) { T(m,n) +=! A(m,k) * X(n,k)  Y(m,e) +=! B(e,n) * T(m,n) }"
+    first, _ = fused(text, {"A": (809, 10), "X": (448, 10), "B": (40, 448)}).assignments
+    assert first.outer is not None and first.outer.dims == ("m_block",) and first.outer.rest is not None
+    rows = {name: upper for name, _, upper in first.bounds}
+    assert rows["m_block"] * rows["m"] >= 809 and -(-rows["m_block"] // 2) * 2 * rows["m"] <= 1.1 * 809

@@ -30,9 +30,10 @@ from tcjit.mapping.scop import OuterLoops
 ITERATIONS = 4  # for each thread at least: they share them evenly
 MOVES = 3  # of an element of a temporary between memory and caches: its place is read before it is written, then it is read
 SHARE = 4  # parts of the last cache, one of which it holds beside all else
-GAIN = 2  # times what loops cost must take what they save, at least, where caches hold temporaries
+GAIN = 2  # times what nests take more under loops must take what is saved, at least, where caches hold temporaries
+LOST = 3  # times longer that a nest takes under loops, at most
 MARGIN = 0.05  # of the time of nests that is to be saved at least, there
-UNEVEN = 0.1  # of all rows that the last block has fewer at most
+UNEVEN = 0.1  # of the mean of the threads' rows that one may have more
 STORES = 2048  # bytes that a core has stored, and not yet written to its cache: half of its buffer of stores
 FEWER = 4  # times less memory for temporaries than without, at least
 
@@ -213,12 +214,15 @@ class _Fusion:
         return saved >= max(GAIN * more, MARGIN * time)
 
     def more_cycles(self, first: int, blocks: Sequence[Loops], count: int) -> tuple[float, float]:
-        """Cycles that assignments take more under loops of so many iterations, and those that their nests take without."""
+        """Cycles that assignments take more under loops of so many iterations, and those that their nests take without; infinitely many
+        where one's operands are no longer used again."""
         more, time = self.machine.costs.branch_miss * count * len(blocks), 0.0
         for at, loops in enumerate(blocks, first):
-            alone = self.nest_cycles(at, ()) if self.program[at].reduction else inf
+            uses = self.uses[at]  # windows read what is near wherever they are
+            alone = self.nest_cycles(at, ()) if uses.a.reduction and (uses.is_contraction or not uses.slides) else inf
             if alone < inf:
-                more, time = more + self.nest_cycles(at, tuple(loops)) - alone, time + alone
+                inside = self.nest_cycles(at, tuple(loops))
+                more, time = more + (inside - alone if inside <= LOST * alone else inf), time + alone
         return more, time
 
     def nest_cycles(self, at: int, loops: tuple[tuple[str, int], ...]) -> float:
@@ -236,20 +240,21 @@ class _Fusion:
     def rows(self, run: FusedRun, loop: int, total: int) -> int:
         """The largest block of rows, which threads share evenly, whose part of so many bytes stays in a core's cache, or else the smallest
         whose part stays in the last one; 0 where there is none that register tiles use operands often enough in. Blocks are whole where
-        there are such that have whole lines of large tensors along the rows."""
-        extent = run.extents[loop]
+        there are such that have whole lines of large tensors along the rows; others are of what lies further apart."""
+        extent, threads = run.extents[loop], self.machine.threads
         axes = [(self.tensors[name], loops[loop]) for name, loops in run.axes.items()]
         inner = [storage for storage, axis in axes if axis is not None and storage.strides[axis] == 1]
-        elements = {DTYPES[storage.dtype].bytes for storage in inner if bytes_of(storage) > self.machine.near_bytes}
-        even = [size for size in range(REUSE, extent // FEWER + 1) if self.is_even(-(-extent // size))]
-        even = [size for size in even if not any(size * element % LINE for element in elements)]
-        rest = [size for size in even if size % REUSE == 0 and -extent % size <= UNEVEN * extent]
-        for sizes in ([size for size in even if extent % size == 0], rest):
-            near = [size for size in sizes if size * total // extent <= self.machine.cache_bytes // 2]
-            far = [size for size in sizes if size * total // extent <= self.machine.shared_bytes // (SHARE * self.machine.threads)]
-            if near or far:
-                return near[-1] if near else far[0]
-        return 0
+        elements = {DTYPES[storage.dtype].bytes for storage in inner if REUSE * bytes_of(storage) > total}
+        sizes = [size for size in range(REUSE, extent // FEWER + 1) if self.is_even(-(-extent // size))]
+        whole = [size for size in sizes if extent % size == 0 and not any(size * element % LINE for element in elements)]
+        near = [size for size in whole if size * total // extent <= self.machine.cache_bytes // 2]
+        far = [size for size in whole if size * total // extent <= self.machine.shared_bytes // (SHARE * threads)]
+        if near or far or elements:
+            return near[-1] if near else far[0] if far else 0
+        small = [size for size in sizes if size % REUSE == 0 and size * total // extent <= self.machine.cache_bytes]
+        rest = [size for size in small if -(-extent // (size * threads)) * size * threads <= (1 + UNEVEN) * extent]
+        near = [size for size in rest if size * total // extent <= self.machine.cache_bytes // 2]
+        return near[-1] if near else rest[0] if rest else 0
 
     def kept(self, members: Sequence[Uses], run: FusedRun, loops: Iterable[int]) -> float:
         """Bytes of what several members use in one iteration of some loops, of the tensors that move with these."""
