@@ -19,7 +19,7 @@ from tcjit.errors import VerifyError
 from tcjit.mapping.assignment import Assignments
 from tcjit.mapping.extract import extract
 from tcjit.mapping.options import Options
-from tcjit.mapping.passes import block_panels, parallelise
+from tcjit.mapping.passes import block_panels, fuse_outer_loops, parallelise
 from tcjit.mapping.verify_assignments import verify_assignments
 
 CACHE = 8192  # bytes
@@ -43,9 +43,10 @@ PROGRAMS: Mapping[str, tuple[str, tuple[tuple[int, ...], ...], str, str]] = {
 
 
 @pytest.fixture(autouse=True)
-def small() -> Iterator[None]:
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     threads = torch.get_num_threads()
     with small_caches(CACHE):
+        monkeypatch.setattr(fuse_outer_loops, "MOVES", 0)  # what passes between statements is worth no loops: panels are
         yield
     torch.set_num_threads(threads)
 
