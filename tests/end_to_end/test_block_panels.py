@@ -43,10 +43,10 @@ PROGRAMS: Mapping[str, tuple[str, tuple[tuple[int, ...], ...], str, str]] = {
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small() -> Iterator[None]:
     threads = torch.get_num_threads()
-    with small_caches(CACHE):
-        monkeypatch.setattr(fuse_outer_loops, "MOVES", 0)  # what passes between statements is worth no loops: panels are
+    with small_caches(CACHE), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fuse_outer_loops, "MOVES", 0)  # what passes between statements is worth no loops: panels are
         yield
     torch.set_num_threads(threads)
 
