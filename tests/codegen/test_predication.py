@@ -44,6 +44,21 @@ def test_extremes(operator: str, rest: float) -> None:
     assert torch.equal(kernel(a, b, q), terms.amax(1) if rest < 0 else terms.amin(1))
 
 
+@pytest.mark.parametrize(("dtype", "least", "greatest"), [("uint8", 0, 255), ("int8", -128, 127), ("int16", -(2**15), 2**15 - 1)])
+def test_narrow_integers(dtype: str, least: int, greatest: int) -> None:
+    kind = getattr(torch, dtype)
+    generator = torch.Generator().manual_seed(0)
+    first = max(-5, least)
+    a, b, q = (torch.randint(first, 9, size, generator=generator).to(kind) for size in ((37, 29), (29, 61), (37, 29)))
+    terms = torch.minimum(a[:, :, None], b).long()
+    for operator, rest in (("max=", least), ("min=", greatest)):
+        text = "def f(%s(M,K) A, %s(K,N) B, %s(M,K) Q) -> (C) { C(m,n) %s! Q(m,k) >= 2 && Q(m,k) != 3 ? min(A(m,k), B(k,n)) : %s(%d) }"
+        kernel = tcjit.define(text % (dtype, dtype, dtype, operator, dtype, rest), target="cpu").f.compile(a, b, q)
+        wanted = torch.where(((q >= 2) & (q != 3))[:, :, None], terms, rest)
+        assert "tc_blend" in kernel.source
+        assert torch.equal(kernel(a, b, q).long(), wanted.amax(1) if operator == "max=" else wanted.amin(1))
+
+
 def test_terms_that_do_not_count_are_not_computed_with() -> None:
     """An infinity beside a condition that does not hold is no NaN, and a comparison with one does not hold."""
     a, b, q = arguments(torch.float32)

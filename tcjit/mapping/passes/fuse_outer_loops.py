@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import dropwhile
-from math import inf, prod
+from math import inf, isqrt, prod
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import is_gather
@@ -245,14 +245,16 @@ class _Fusion:
         axes = [(self.tensors[name], loops[loop]) for name, loops in run.axes.items()]
         inner = [storage for storage, axis in axes if axis is not None and storage.strides[axis] == 1]
         elements = {DTYPES[storage.dtype].bytes for storage in inner if REUSE * bytes_of(storage) > total}
-        sizes = [size for size in range(REUSE, extent // FEWER + 1) if self.is_even(-(-extent // size))]
-        whole = [size for size in sizes if extent % size == 0 and not any(size * element % LINE for element in elements)]
+        factors = {size for small in range(1, isqrt(extent) + 1) if extent % small == 0 for size in (small, extent // small)}
+        whole = [size for size in sorted(factors) if REUSE <= size <= extent // FEWER and self.is_even(extent // size)]
+        whole = [size for size in whole if not any(size * element % LINE for element in elements)]
         near = [size for size in whole if size * total // extent <= self.machine.cache_bytes // 2]
         far = [size for size in whole if size * total // extent <= self.machine.shared_bytes // (SHARE * threads)]
         if near or far or elements:
             return near[-1] if near else far[0] if far else 0
-        small = [size for size in sizes if size % REUSE == 0 and size * total // extent <= self.machine.cache_bytes]
-        rest = [size for size in small if -(-extent // (size * threads)) * size * threads <= (1 + UNEVEN) * extent]
+        most = min(extent // FEWER, self.machine.cache_bytes * extent // total)
+        rest = [size for size in range(REUSE, most + 1, REUSE) if self.is_even(-(-extent // size))]
+        rest = [size for size in rest if -(-extent // (size * threads)) * size * threads <= (1 + UNEVEN) * extent]
         near = [size for size in rest if size * total // extent <= self.machine.cache_bytes // 2]
         return near[-1] if near else rest[0] if rest else 0
 

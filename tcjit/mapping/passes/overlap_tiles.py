@@ -18,6 +18,7 @@ from tcjit.grammar.ast import Access, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import rebuild
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
+from tcjit.mapping.fused_run import bytes_of
 from tcjit.mapping.machine import LINE, MOVES, Machine
 from tcjit.mapping.operations import operations
 from tcjit.mapping.scop import OuterLoops
@@ -100,7 +101,7 @@ def _sized(before: Assignments, program: tuple[Assignment, ...], machine: Machin
     stored = {a.tensor for a in program if tensors[a.tensor].role != "temporary" or a.tensor in outside}
     handed = {tensor for a in program for tensor in a.inputs} & written
     bytes_handed, touched = (
-        sum(tensors[name].elements * DTYPES[tensors[name].dtype].bytes for name in names)
+        sum(bytes_of(tensors[name]) for name in names)
         for names in (handed - stored, {name for a in program for name in (a.tensor, *a.inputs)})
     )
     if program[-1].tensor not in stored or not bytes_handed or touched <= machine.threads * machine.near_bytes:
