@@ -26,13 +26,12 @@ from tcjit.mapping.nest.plan_nest import Plan
 from tcjit.mapping.nest.statement import FlatStatement
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import number_of_chunks
-from tcjit.mapping.passes.fuse_outer_loops import Loops, under_loops
+from tcjit.mapping.passes.fuse_outer_loops import UNEVEN, Loops, under_loops, unevenness
 from tcjit.mapping.passes.parallelise import worth_region
 from tcjit.mapping.passes.tile_reductions import ReductionTiling, Setting
 
 WORK = 1 << 22  # terms of all results together that are worth the time of a second plan
 SLOWER = 2  # times that a small product takes longer than its multiply-adds, at most
-UNEVEN = 0.1  # of the mean of the threads' work that the greatest may be more
 WORTH = 0.95  # of the time without blocks that they may take
 
 
@@ -138,9 +137,9 @@ class _Blocks:
             if whole <= best[0] or most < 1:
                 continue
             around: list[tuple[str, int]] = [(name, 1) for name in batch]
-            if most >= tiles and count > 1 and _unevenness(count, 1, threads) <= UNEVEN:
+            if most >= tiles and count > 1 and unevenness(count, 1, threads) <= UNEVEN:
                 best = whole, around
-            elif sizes := [n for n in range(min(most, tiles // threads), 0, -1) if _unevenness(tiles, n, threads) <= UNEVEN]:
+            elif sizes := [n for n in range(min(most, tiles // threads), 0, -1) if unevenness(tiles, n, threads) <= UNEVEN]:
                 best = whole, [*around, (dim, sizes[0] * size)]
         loops = best[1]
         return Blocking(loops, leaf) if loops and self.reread(loops) <= self.plan.moved + self.moved(loops) else Blocking()
@@ -161,7 +160,7 @@ class _Blocks:
             own = sum(cost / threads if dim in operand.dims else cost for operand, cost in packing)
             torn = TORN * core.passed_line * self.torn(dim, block * size)
             loops = [(dim, block * size)]
-            time = own + cycles * (1 + _unevenness(tiles, block, threads)) / threads + torn + self.reread(loops)
+            time = own + cycles * (1 + unevenness(tiles, block, threads)) / threads + torn + self.reread(loops)
             if time < least:
                 best, least = Blocking(loops, leaf, private=True), time
         return best
@@ -191,9 +190,3 @@ class _Blocks:
         dims = {dim for dim, _ in loops}
         whole = sum(self.bytes(operand) for operand in self.staged if dims <= operand.dims)
         return MOVES * whole * self.core.far_byte(whole)
-
-
-def _unevenness(tiles: int, size: int, threads: int) -> float:
-    """How much more than the mean the largest share of a thread is, as a part of the mean, of tiles in blocks of so many."""
-    blocks = -(-tiles // size)
-    return -(-blocks // threads) * size * threads / tiles - 1

@@ -19,7 +19,7 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
 from tcjit.mapping.fused_run import REUSE, FusedRun, Uses, all_accesses, bytes_of, divided_dims, may_have_nest
-from tcjit.mapping.machine import LINE, Machine
+from tcjit.mapping.machine import LINE, MOVES, Machine
 from tcjit.mapping.nest.epilogue import Epilogue
 from tcjit.mapping.nest.nest import Leaf
 from tcjit.mapping.nest.strip_mine import divisions, strip_mine, strip_mined
@@ -28,12 +28,11 @@ from tcjit.mapping.passes.tile_reductions import ReductionTiling, Setting
 from tcjit.mapping.scop import OuterLoops
 
 ITERATIONS = 4  # for each thread at least: they share them evenly
-MOVES = 3  # of an element of a temporary between memory and caches: its place is read before it is written, then it is read
 SHARE = 4  # parts of the last cache, one of which it holds beside all else
 GAIN = 2  # times what nests take more under loops must take what is saved, at least, where caches hold temporaries
 LOST = 3  # times longer that a nest takes under loops, at most
 MARGIN = 0.05  # of the time of nests that is to be saved at least, there
-UNEVEN = 0.1  # of the mean of the threads' rows that one may have more
+UNEVEN = 0.1  # of the mean of the threads' work that the greatest may be more
 STORES = 2048  # bytes that a core has stored, and not yet written to its cache: half of its buffer of stores
 FEWER = 4  # times less memory for temporaries than without, at least
 
@@ -254,7 +253,7 @@ class _Fusion:
             return near[-1] if near else far[0] if far else 0
         most = min(extent // FEWER, self.machine.cache_bytes * extent // total)
         rest = [size for size in range(REUSE, most + 1, REUSE) if self.is_even(-(-extent // size))]
-        rest = [size for size in rest if -(-extent // (size * threads)) * size * threads <= (1 + UNEVEN) * extent]
+        rest = [size for size in rest if unevenness(extent, size, threads) <= UNEVEN]
         near = [size for size in rest if size * total // extent <= self.machine.cache_bytes // 2]
         return near[-1] if near else rest[0] if rest else 0
 
@@ -280,6 +279,12 @@ class _Fusion:
     def is_even(self, iterations: int) -> bool:
         """Whether threads have about as many iterations each."""
         return iterations >= ITERATIONS * self.machine.threads or iterations % self.machine.threads == 0
+
+
+def unevenness(points: int, size: int, threads: int) -> float:
+    """How much more than the mean the largest share of a thread is, as a part of the mean, of points, or tiles, in blocks of so many."""
+    blocks = -(-points // size)
+    return -(-blocks // threads) * size * threads / points - 1
 
 
 def _iterations(run: FusedRun, loops: Mapping[int, int]) -> int:
