@@ -38,8 +38,9 @@ FEWER = 4  # times less memory for temporaries than without, at least
 
 Loops = Sequence[tuple[str, int]]  # dimensions, and the points of a block
 
+
 def fuse_outer_loops(before: Assignments, options: Options, machine: Machine) -> Assignments:
-    """The program with the loops that its assignments share, where that keeps temporaries in a core's cache."""
+    """The program with the loops that its assignments share, where that keeps temporaries in a nearer cache."""
     fusion, first = _Fusion(before, options, machine), 0
     number = 1 + max((a.outer.number for a in before.assignments if a.outer), default=-1)
     assignments: list[Assignment] = []
