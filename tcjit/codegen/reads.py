@@ -193,6 +193,8 @@ class ReadEmitter(Emitter):
         return all(self.constant(child, run, variable) for child in children(expr))
 
     def bind(self, access: Access, run: Run, loop: For) -> None:
+        if not self.memory.exists(access.tensor, self.marks):
+            return  # ``read`` has no place for it either
         variable = loop.variable
         storage = self.mapped.scop.tensor(access.tensor)
         gathers = self.gathers(access, run)
