@@ -16,14 +16,18 @@ TC_INLINE float tc_from_bits_f32(uint32_t bits) {
   return x;
 }
 
-/* 2^n for -126 <= n <= 127 */
-TC_INLINE float tc_power_of_two_f32(int32_t n) {
-  return tc_from_bits_f32((uint32_t)(n + 127) << 23);
+/* n + 1.5 * 2^23 + 127 with x / ln 2 = n to the nearest integer, for |x| < 2^20: there is no room for a fraction */
+TC_INLINE float tc_exponent_of_exp_f32(float x) {
+  return x * 0x1.715476p+0f + 0x1.8000fep+23f;
 }
 
-/* x / ln 2 to the nearest integer, for |x| < 2^20; adding 1.5 * 2^23 leaves no room for a fraction */
-TC_INLINE float tc_powers_in_f32(float x) {
-  return (x * 0x1.715476p+0f + 0x1.8p+23f) - 0x1.8p+23f;
+/* n and 2^n, for -126 <= n <= 127, of this */
+TC_INLINE float tc_exponent_f32(float sum) {
+  return sum - 0x1.8000fep+23f;
+}
+
+TC_INLINE float tc_power_of_two_f32(float sum) {
+  return tc_from_bits_f32(tc_bits_f32(sum) << 23);
 }
 
 /* x - n ln 2 in two parts, the first with room to multiply exactly */
@@ -43,11 +47,11 @@ TC_INLINE float tc_expm1_rest_f32(float x, float n) {
   return p * (r * r) + r;
 }
 
-/* the bits of the sum that rounds to n end in those of n; half of n goes into the exponent, half of it into a product, so that overflow
-   and denormal results round once */
-TC_INLINE float tc_exp_f32(float x) {
-  float sum = x * 0x1.715476p+0f + 0x1.8p+23f;
-  float r = tc_exp_rest_f32(x, sum - 0x1.8p+23f);
+/* e^x for -106 <= x <= 90, or a NaN; the bits of the sum that rounds to n end in those of n + 254, the sum of two exponents as floats
+   hold them: the product by one is exact, so that that by the other rounds overflow and denormal results once */
+TC_INLINE float tc_exp_within_f32(float x) {
+  float sum = x * 0x1.715476p+0f + 0x1.8001fcp+23f;
+  float r = tc_exp_rest_f32(x, sum - 0x1.8001fcp+23f);
   float p = 0x1.6a235p-10f;
   p = p * r + 0x1.123a6cp-7f;
   p = p * r + 0x1.5558f4p-5f;
@@ -55,14 +59,19 @@ TC_INLINE float tc_exp_f32(float x) {
   p = p * r + 0x1.fffffcp-2f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
-  uint32_t whole = tc_bits_f32(sum) << 23, half = (uint32_t)((int32_t)whole >> 1) & 0xff800000u;
-  float value = tc_from_bits_f32(tc_bits_f32(p) + half) * tc_from_bits_f32(whole - half + 0x3f800000u);
-  return x > 90.0f ? INFINITY : x < -106.0f ? 0.0f : value;
+  uint32_t both = tc_bits_f32(sum) << 23, half = both >> 1 & 0x7f800000u;
+  return p * tc_from_bits_f32(half) * tc_from_bits_f32(both - half);
+}
+
+/* beyond the bounds the results are those at the bounds, 0 and infinity; comparisons in this order leave a NaN */
+TC_INLINE float tc_exp_f32(float x) {
+  float least = x < -106.0f ? -106.0f : x;
+  return tc_exp_within_f32(least > 90.0f ? 90.0f : least);
 }
 
 /* 1 / (1 + e^-x), from e^-|x| so that the tail keeps its relative accuracy; of a choice gcc would evaluate e^ of both */
 TC_INLINE float tc_sigmoid_f32(float x) {
-  float e = tc_exp_f32(-__builtin_fabsf(x));
+  float a = -__builtin_fabsf(x), e = tc_exp_within_f32(a < -106.0f ? -106.0f : a);
   return (x < 0.0f ? e : 1.0f) / (1.0f + e);
 }
 
@@ -74,9 +83,8 @@ TC_INLINE double tc_sigmoid_f64(double x) {
 /* -m / (2 + m) with m = e^(-2|x|) - 1, which is exact to the last bits near 0 */
 TC_INLINE float tc_tanh_f32(float x) {
   float a = __builtin_fabsf(x), c = a > 10.0f ? -20.0f : -2.0f * a;
-  float n = tc_powers_in_f32(c);
-  float scale = tc_power_of_two_f32((int32_t)n);
-  float m = scale * tc_expm1_rest_f32(c, n) + (scale - 1.0f);
+  float sum = tc_exponent_of_exp_f32(c), scale = tc_power_of_two_f32(sum);
+  float m = scale * tc_expm1_rest_f32(c, tc_exponent_f32(sum)) + (scale - 1.0f);
   return __builtin_copysignf(-m / (2.0f + m), x);
 }
 
@@ -99,8 +107,8 @@ TC_INLINE float tc_erf_f32(float x) {
   q = q * c + 0x1.46c586p-1f;
   q = q * c + 0x1.2085b2p+0f;
   q = q * c + 0x1.72e90ap-12f;
-  float n = tc_powers_in_f32(-q);
-  float far = 1.0f - (1.0f + tc_expm1_rest_f32(-q, n)) * tc_power_of_two_f32((int32_t)n);
+  float sum = tc_exponent_of_exp_f32(-q);
+  float far = 1.0f - (1.0f + tc_expm1_rest_f32(-q, tc_exponent_f32(sum))) * tc_power_of_two_f32(sum);
   return __builtin_copysignf(a < 1.0f ? near : far, x);
 }
 

@@ -456,11 +456,11 @@ def _sources(dialect: Dialect) -> Iterator[str]:
         for dtype in INTEGERS:
             yield _to_integer(c_type, suffix, dtype)
     maths = (files(__package__) / "maths.h").read_text(encoding="utf-8")
-    bits, rest = maths.split("/* 2^n ", 1)  # the half types need the views of bits, and nothing else
-    yield bits
+    views = maths.index("\n\n", maths.index("tc_from_bits_f32"))  # the half types need these two, and nothing else
+    yield maths[:views]
     yield _HALF
     yield from (_filled(_NEIGHBOUR, R=kind) for kind in ("half", "bfloat"))
-    yield "/* 2^n " + rest
+    yield maths[views:]
     for name, count in NARROWED.items():
         yield _narrowed(name, count, dialect)
     if isinstance(dialect, GpuDialect):

@@ -278,3 +278,17 @@ def test_the_normal_distribution_is_one_function_of_the_library_in_all_its_range
         exact = functions.on_floats("normcdf", (x,), dtype).astype(dtype)
     (got,) = evaluate(shown, {"A": (dtype, x)}).values
     np.testing.assert_allclose(got, exact, rtol=1e-6 if dtype == "float32" else 1e-14)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_nan_stays_one_whatever_its_bits(dtype: str) -> None:
+    """Parts of its payload are no exponent."""
+    kind, least = ("uint32", 0x7F800001) if dtype == "float32" else ("uint64", 0x7FF0000000000001)
+    rng, bits = np.random.default_rng(0), 23 if dtype == "float32" else 52
+    payloads = np.concatenate([rng.integers(1, 2**bits, 400), 2 ** np.arange(bits), 2**bits - 1 - 2 ** np.arange(bits - 1)])
+    x = np.concatenate([payloads, payloads]).astype(kind) + np.asarray(least - 1, kind)
+    x[: len(payloads)] |= np.asarray(1, kind) << np.asarray(31 if dtype == "float32" else 63, kind)
+    unary_ones = [name for name, builtin in BUILTINS.items() if builtin.arity == 1]
+    found = evaluate([unary(name, dtype) for name in unary_ones], {"A": (dtype, x.view(dtype))}).values
+    lost = {name: x[~np.isnan(got)] for name, got in zip(unary_ones, found, strict=True) if not np.isnan(got).all()}
+    assert not lost
