@@ -150,6 +150,8 @@ class TileText:
             terms += [f"{c} * {size}" for size, c in check.sizes.items()]
             fixed = check.constant + sum(c * point.get(dim, 0) for dim, c in others.items() if dim in window)
             value, step = " + ".join([*terms, str(fixed)]), check.coefficients.get(lane, 0)
+            if check.holds(*({**point, lane: vector * self.width + at} for at in (0, self.width - 1))):
+                continue
             last = vector * self.width if step > 0 else (vector + 1) * self.width - 1  # of the lanes the first that it leaves out
             if step and not terms and self.single_tile(lane) and fixed + step * last >= 0:
                 continue  # all of these lanes are inside

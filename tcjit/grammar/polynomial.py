@@ -236,6 +236,18 @@ def expression(value: Value) -> Expr:
     return result
 
 
+def with_remainders(value: Value) -> Expr:
+    """The same with ``x % d`` in the place of ``x - x / d * d``."""
+    for monomial, c in () if isinstance(value, int) else value.terms.items():
+        match monomial:
+            case (Binary(op="/", left=left, right=Const(value=int(divisor))),) if c % divisor == 0:
+                x, times = integer(left), -(c // divisor)
+                rest = value - c * atom(monomial[0]) - times * x if isinstance(x, Polynomial) else value
+                if isinstance(x, Polynomial) and not (isinstance(rest, Polynomial) and any(part in rest.terms for part in x.terms if part)):
+                    return expression(rest + times * atom(Binary("%", left, number(divisor), dtype="int64")))
+    return expression(value)
+
+
 def _append(result: Expr | None, monomial: Monomial, c: int) -> Expr:
     product: Expr | None = number(abs(c)) if abs(c) != 1 or (result is None and c < 0) else None
     if result is None and c < 0:

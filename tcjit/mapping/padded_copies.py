@@ -197,7 +197,7 @@ class _Padder:
         """Of a subscript that divides one linear form, over the values of that; not of its quotient by what conditions say it is a
         multiple of, of which there are fewer."""
         terms = None if self.moving else form_of(sub, self.boxes, self.values)
-        if terms is None or any(form == terms for form, _, _ in exact):
+        if terms is None or any(_are_congruent(form, terms, by) for form, _, by in exact):
             return None
         form = total([(factor, index(dim)) for dim, factor in terms])
         axis = None if {dim for dim, _ in terms} & {*self.split} else _axis(form, 0, self.boxes, self.values, {}, own)
@@ -262,6 +262,12 @@ def form_of(sub: Expr, boxes: Mapping[str, tuple[int, int]], values: Mapping[str
     forms = {frozenset(form) for form, _ in linear_parts(sub, values).values()}
     (form,) = forms if len(forms) == 1 else (None,)
     return None if form is None or is_gather(sub) and not _takes_all(dict(form), boxes) else form
+
+
+def _are_congruent(form: frozenset[tuple[str, int]], other: frozenset[tuple[str, int]], modulus: int) -> bool:
+    """Whether the factors of two linear forms leave the same remainders."""
+    first, second = dict(form), dict(other)
+    return all((first.get(dim, 0) - second.get(dim, 0)) % modulus == 0 for dim in first.keys() | second.keys())
 
 
 def _takes_all(terms: Mapping[str, int], boxes: Mapping[str, tuple[int, int]]) -> bool:
@@ -390,7 +396,8 @@ def _of_quotient(op: str, sign: int, constant: int, axis: PaddedAxis, exact: fro
     at_least, limit, by = (op in (">", ">=")) == (sign == 1), -sign * constant, axis.divisor
     if op in ("<", ">"):
         limit += 1 if at_least else -1
-    known = (frozenset(axis.form[0].items()), axis.form[1], by) in exact
+    own, offset = frozenset(axis.form[0].items()), axis.form[1]
+    known = any(whole % by == (rest - offset) % by == 0 and _are_congruent(form, own, by) for form, rest, whole in exact)
     if not known and (limit if at_least else limit + 1) % by:
         return None
     bound = -(-limit // by) if at_least else limit // by

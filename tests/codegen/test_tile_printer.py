@@ -150,11 +150,12 @@ def test_conditions_on_lanes_blend() -> None:
 
 
 def test_a_triangle() -> None:
-    """Conditions that name the lanes are masks, others branches around a row; a bound from below is ``from``."""
+    """Conditions that name the lanes are masks, others branches around a row, but for those that hold wherever a partial tile is; a bound
+    from below is ``from``."""
     lower = printer(f"def f({PLAIN}) -> (C) {{ C(m,n) +=! (k <= m ? A(m,k) * B(k,n) : 0.0) }}", {"A": (32, 32), "B": (32, 64)})
     partial = text_of(lower, "partial")
     assert lower.nest.leaf.lane == "n" and "tc_mask" not in partial
-    assert partial.count("if (1 * (tc_o_m + ") == len(lower.rows) and partial.count("tc_load_f32x16(") == lower.nest.leaf.vectors
+    assert partial.count("if (1 * (tc_o_m + ") == len(lower.rows) - 1 and partial.count("tc_load_f32x16(") == lower.nest.leaf.vectors
     upper = printer("def f(float(M,M) A, float(M) x) -> (y) { y(m) +=! (k <= m ? A(k,m) * x(k) : 0.0) }", {"A": (64, 64), "x": (64,)})
     assert upper.nest.leaf.lane == "m" and "tc_from_f32x16(" in text_of(upper, "partial")
 

@@ -63,7 +63,7 @@ def test_what_is_no_row(body: str, count: int) -> None:
 
 
 def test_rows_far_shorter_than_a_vector_are_merged_instead() -> None:
-    assert not groups(NORM, (40, 5)) and groups(NORM, (40, 6))
+    assert not groups(NORM, (40, 4)) and groups(NORM, (40, 5))
 
 
 def test_a_row_that_others_hand_on_stays_with_them() -> None:

@@ -22,12 +22,18 @@ from tcjit.mapping.nest.statement import DIM, FlatAccess, FlatStatement, paramet
 @dataclass(frozen=True)
 class PointCheck:
     """``sum(coefficients[d] * d) + sum(sizes[s] * s) + constant >= 0``, or ``== 0``, over dimensions and dynamic sizes: a constraint that a
-    partial tile does not imply."""
+    partial tile does not imply; ``least``: the least value of the sum at the origins of partial tiles, where that is known."""
 
     coefficients: Mapping[str, int]
     constant: int
     equality: bool
     sizes: Mapping[str, int] = field(default_factory=dict)
+    least: int | None = field(default=None, compare=False)
+
+    def holds(self, *inside: Mapping[str, int]) -> bool:
+        """Whether it is known to hold at all of some points inside a partial tile, wherever that is."""
+        ends = (sum(c * point.get(dim, 0) for dim, c in self.coefficients.items()) for point in inside)
+        return self.least is not None and not self.equality and all(self.least + end >= 0 for end in ends)
 
     def text(self) -> str:
         """In isl's words."""
@@ -38,7 +44,7 @@ class PointCheck:
     def as_inequalities(self) -> list[PointCheck]:
         """An equality as no less and no more."""
         more = {dim: -coefficient for dim, coefficient in self.coefficients.items()}
-        less = replace(self, equality=False)
+        less = replace(self, equality=False, least=None)
         return [less, replace(less, coefficients=more, constant=-self.constant, sizes={name: -by for name, by in self.sizes.items()})]
 
 
@@ -134,7 +140,7 @@ def tile(s: FlatStatement, nest: Nest, width: int) -> Tiles:
     partial = every.subtract(domain.preimage_pw_multi_aff(place)).project_out(DIM.set, count, rest).coalesce()
     full = some.subtract(partial).coalesce()
     reached = every.apply(isl.Map.from_pw_multi_aff(place))
-    checks = _checks(domain, s.dims, reached, nest.leaf.lane)
+    checks = _checks(domain, s.dims, reached, nest.leaf.lane, None if s.dynamic else _origins(partial, place, rest))
     beside = box.intersect(partial.insert_dims(DIM.set, count, rest)).apply(isl.Map.from_pw_multi_aff(place))
     load_checks = {access: _load_checks(s, flat, checks, beside) for access, flat in s.reads.items()}
     terms = len(s.dims) - len(s.terms), len(s.terms)
@@ -243,8 +249,20 @@ def _without_result_conditions(s: FlatStatement, nest: Nest, domain: isl.Set) ->
     return computed, dropped.to_set().project_out(DIM.set, outputs, count - outputs)
 
 
-def _checks(where: isl.Set, dims: tuple[str, ...], reached: isl.Set, lane: str) -> tuple[PointCheck, ...]:
-    """The constraints of a convex set that the points reached do not imply; a MappingError where one has no test or mask."""
+def _origins(some: isl.Set, place: isl.PwMultiAff, inside: int) -> isl.Set:
+    """The origins of tiles, in a statement's dimensions, of which so many are points inside."""
+    at = some.dim(DIM.set)
+    first = some.insert_dims(DIM.set, at, inside)
+    for number in range(at, at + inside):
+        first = first.fix_val(DIM.set, number, isl.Val(0, some.get_ctx()))
+    return first.apply(isl.Map.from_pw_multi_aff(place))
+
+
+def _checks(
+    where: isl.Set, dims: tuple[str, ...], reached: isl.Set, lane: str, origins: isl.Set | None = None
+) -> tuple[PointCheck, ...]:
+    """The constraints of a convex set that the points reached do not imply; a MappingError where one has no test or mask. ``origins``: those
+    of partial tiles."""
     parts = where.coalesce().get_basic_sets()
     if len(parts) != 1:
         raise MappingError("conditions that are not those of a convex set")
@@ -260,7 +278,9 @@ def _checks(where: isl.Set, dims: tuple[str, ...], reached: isl.Set, lane: str) 
         kept = {dim: coefficient for dim, coefficient in coefficients.items() if coefficient}
         sizes = {name: constraint.get_coefficient_val(DIM.param, at).to_python() for at, name in enumerate(parameter_names(where))}
         sizes = {name: coefficient for name, coefficient in sizes.items() if coefficient}
-        check = PointCheck(kept, constraint.get_constant_val().to_python(), constraint.is_equality(), sizes)
+        least = None if origins is None else origins.min_val(constraint.get_aff())
+        known = int(least.to_python()) if least is not None and least.is_int() else None
+        check = PointCheck(kept, constraint.get_constant_val().to_python(), constraint.is_equality(), sizes, known)
         found += check.as_inequalities if check.equality and lane in kept else [check]  # of which masks of lanes are made
     return tuple(found)
 
@@ -297,6 +317,12 @@ def verify_tiles(s: FlatStatement, tiles: Tiles) -> None:
     computed = of(tiles.partial).intersect(checked)
     if not computed.is_subset(allowed) or not s.domain.is_subset(of(tiles.full).union(computed)):
         raise VerifyError(f"tile: {s.name}: the checks of partial tiles are not its domain")
+    origins = _origins(tiles.partial, tiles.points, len(tiles.inside))
+    for check in tiles.checks:
+        if check.least is not None:
+            least = replace(check, constant=check.constant - check.least, equality=False)
+            if not origins.is_subset(points(ctx, s.dims, [least.text()], sizes)):
+                raise VerifyError(f"tile: {s.name}: a check has a value at a partial tile that is less than its least")
     for access, flat in s.reads.items():
         loaded = of(tiles.full).union(of(tiles.partial).intersect(_where(s, tiles.load_checks[access])))
         if not loaded.subtract(s.domain).is_subset(_read_inside(s, flat)):

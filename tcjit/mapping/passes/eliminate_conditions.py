@@ -12,7 +12,7 @@ from functools import partial
 
 from tcjit.grammar.ast import Binary, Const, Expr, Index, Select, Unary
 from tcjit.grammar.linear import Limits, Ranges
-from tcjit.grammar.polynomial import Value, ZeroDivisor, expression, integer, names, number
+from tcjit.grammar.polynomial import Value, ZeroDivisor, integer, names, number, with_remainders
 from tcjit.grammar.walk import rebuild
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.operations import may_fail
@@ -54,7 +54,7 @@ def _cancelled(value: Expr, values: Mapping[str, int]) -> Expr:
     value = rebuild(value, partial(_cancelled, values=values))
     match value:
         case Binary(op="<" | "<=" | ">" | ">=" | "==" | "!=", left=Expr(dtype="int64")):
-            left = value.left if (found := _difference(value, values)) is None else expression(found)
+            left = value.left if (found := _difference(value, values)) is None else with_remainders(found)
             return replace(value, left=left, right=number(0)) if found is not None and names(left).keys() < names(value).keys() else value
     return value
 

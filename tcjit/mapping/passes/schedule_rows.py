@@ -30,7 +30,7 @@ from tcjit.mapping.tree import filters, insert_band, insert_mark, insert_sequenc
 # types whose values vectors hold, converted as they are loaded and stored where they are halves
 TYPES = ("float32", "float64", "int32", "float16", "bfloat16")
 OPERATORS = ("+=", "*=", "min=", "max=")
-FULL = 3  # of the lanes of a vector one in so many has a point, at least: shorter rows are merged with others into loops over both
+FULL = 4  # of the lanes of a vector one in so many has a point, at least: shorter rows are merged with others into loops over both
 SHORT = 8  # vectors of a row, at most, that waits for a sum longer than it runs
 TOGETHER, FEW = 16, 4  # rows that take turns, at most and at least
 TURNS = 8  # of a thread at least, before rows are taken together
