@@ -75,3 +75,8 @@ def test_a_sum_without_terms_keeps_its_condition() -> None:
     text = "def f(float(M,K) A) -> (Y) { Y(m) +=! m >= 40 ? A(m, k) : 0.0 }"
     before = extract(program(text, {"A": (32, 8)}), None)
     assert eliminate_conditions(before).assignments == before.assignments
+
+
+def test_what_cancels_leaves_a_remainder() -> None:
+    assert shown("(i + 6 - 3 * j) % 3 == 0 ? A(i) : A(j)") == "i % 3 == 0 ? A(i) : A(j)"
+    assert shown("(2 * i + 7 - 4 * j) % 4 != 1 ? A(i) : A(j)") == "2 * ((i + 1) % 2) != 0 ? A(i) : A(j)"

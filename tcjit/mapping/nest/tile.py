@@ -261,8 +261,8 @@ def _origins(some: isl.Set, place: isl.PwMultiAff, inside: int) -> isl.Set:
 def _checks(
     where: isl.Set, dims: tuple[str, ...], reached: isl.Set, lane: str, origins: isl.Set | None = None
 ) -> tuple[PointCheck, ...]:
-    """The constraints of a convex set that the points reached do not imply; a MappingError where one has no test or mask. ``origins``: those
-    of partial tiles."""
+    """The constraints of a convex set that the points reached do not imply; a MappingError where one has no test or mask. ``origins``:
+    those of partial tiles."""
     parts = where.coalesce().get_basic_sets()
     if len(parts) != 1:
         raise MappingError("conditions that are not those of a convex set")

@@ -164,6 +164,9 @@ FAULTS: dict[str, Fault] = {
     "no checks of loads": lambda t: replace(t, load_checks=dict.fromkeys(t.load_checks, ())),
     "checks of terms are lost": lambda t: replace(t, checks=tuple(check for check in t.checks if "k" not in check.coefficients)),
     "a check is too strict": lambda t: replace(t, checks=(replace(t.checks[0], constant=t.checks[0].constant - 1), *t.checks[1:])),
+    "a least value is too great": lambda t: replace(
+        t, checks=tuple(replace(check, least=None if check.least is None else check.least + 1) for check in t.checks)
+    ),
     "another check": lambda t: replace(t, checks=(*t.checks, PointCheck({"m": -1}, 5, False))),
     "no edges": lambda t: replace(t, edges=()),
     "an edge too soon": lambda t: replace(t, edges=tuple(replace(edge, constant=edge.constant - 1) for edge in t.edges)),
@@ -304,6 +307,15 @@ def test_conditions_on_results_alone_need_no_mask() -> None:
     ):
         with pytest.raises(VerifyError, match="tile"):
             verify_tiles(s, replace(tiles, result_checks=wrong))
+
+
+def test_a_check_holds_where_no_partial_tile_is_outside() -> None:
+    """Rows in pairs under a diagonal: that of a partial tile leaves out one term of its first row."""
+    tiles = made("triangular in whole lanes")[-1]
+    _, check = tiles.checks
+    assert check.coefficients == {"m": 1, "k": -1} and check.least == -1
+    assert not check.holds({"m": 0}) and check.holds({"m": 1}) and not check.holds({"m": 1}, {"m": 0})
+    assert not replace(check, equality=True).holds({"m": 1}) and not replace(check, least=None).holds({"m": 1})
 
 
 def test_what_people_see() -> None:
