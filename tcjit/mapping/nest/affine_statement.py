@@ -24,7 +24,10 @@ def affine_statement(name: str, a: Assignment, tensors: Mapping[str, Storage], p
     boxed = to_statement(name, a, program.values)
     dims = boxed.isl_dims
     domain = points(ctx, dims, [*boxed.facts, *program.context], program.parameters)
-    results = domain.project_out(isl.dim_type.set, len(a.results), len(a.terms))
+    over = {dim for dim, _, _ in a.terms}  # for some sizes there may be none, but there are results
+    open_ended = replace(boxed, dynamic_bounds=tuple(bound for bound in boxed.dynamic_bounds if bound[0] not in over))
+    every = points(ctx, dims, [*open_ended.facts, *program.context], program.parameters)
+    results = every.project_out(isl.dim_type.set, len(a.results), len(a.terms))
     terms = tuple(isl_name(dim) for dim, _, _ in a.terms)
     if any(not lower.isdigit() for _, lower, _ in boxed.dynamic_bounds):
         raise MappingError("a range begins at a dynamic size")
