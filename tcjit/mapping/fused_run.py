@@ -16,6 +16,7 @@ from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.nest.vector_forms import TYPES
 from tcjit.mapping.storage import Storage
 
+SUMS = ("float32", "float64", "int32")  # types of partial results
 REUSE = 32  # results that use an element of an operand in one iteration, at least, or as many as in all of them
 
 
@@ -23,13 +24,17 @@ REUSE = 32  # results that use an element of an operand in one iteration, at lea
 class FusedRun:
     """Assignments in a row and, for each loop that they could share, its dimension in each of them; None where they cannot.
 
-    ``axes``: for each tensor that they use and each of these loops, the axis that its index is the subscript of, in all accesses.
+    ``axes``: for each tensor that they use and each of these loops, the axis that its index is the subscript of, in all accesses;
+    ``accumulating``: the loops that are over terms of some of them, which add to their results in one iteration after another;
+    ``apart``: tensors of assignments that nothing has joined to the others yet.
     """
 
     extents: tuple[int, ...]
     dims: list[tuple[str | None, ...]] = field(default_factory=list)
     axes: dict[str, list[int | None]] = field(default_factory=dict)
     written: set[str] = field(default_factory=set)
+    accumulating: set[int] = field(default_factory=set)
+    apart: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, a: Assignment, accesses: Sequence[Access]) -> FusedRun | None:
@@ -43,16 +48,38 @@ class FusedRun:
         run.add(a, tuple(name for name, _ in bounds), accesses)
         return run
 
-    def take(self, a: Assignment, accesses: Sequence[Access]) -> bool:
-        """Add an assignment, if it uses what others of the run compute, or what they read, and any loop is left that all can share."""
-        ranges = {name: (lower, upper) for name, lower, upper in a.results}
+    def take(self, a: Assignment, accesses: Sequence[Access], *, accumulates: bool = False) -> bool:
+        """Add an assignment, if it uses what others of the run compute, or what they read, and any loop is left that all can share; one
+        over its terms where it ``accumulates`` results that nothing of the run uses."""
+        terms = a.terms if accumulates and a.tensor not in self.axes else ()
+        ranges = {name: (lower, upper) for name, lower, upper in (*a.results, *terms)}
         joined = [access for access in accesses if access.tensor in self.written or access.tensor == a.tensor in self.axes]
         joined = joined or [access for access in accesses if access.tensor in self.axes]
         divided = divided_dims(a)
         dims = tuple(dim if (dim := self._dim(loop, joined, ranges)) not in divided else None for loop in range(len(self.extents)))
         if not joined or not any(dims) or a.final or a.empty or a.dynamic:
             return False
+        used = {access.tensor for access in accesses}
+        if used & self.apart:
+            self.apart = self.apart | used if {access.tensor for access in joined} <= self.apart else set()
         self.add(a, dims, accesses)
+        self.accumulating |= {loop for loop, dim in enumerate(dims) if dim in a.reduction}
+        return True
+
+    def take_apart(self, a: Assignment, accesses: Sequence[Access]) -> bool:
+        """Add an assignment that uses nothing of what others of the run do, with loops of the same extents in the same order: another one
+        may use what both compute."""
+        used, divided = {access.tensor for access in accesses}, divided_dims(a)
+        free = [sub.name for sub in a.subscripts if isinstance(sub, Index) and sub.name not in divided]
+        dims: list[str | None] = []
+        for extent in self.extents:
+            at = next((at for at, name in enumerate(free) if a.ranges.get(name) == (0, extent) and name not in a.reduction), None)
+            dims.append(None if at is None else free[at])
+            free = free if at is None else free[at + 1 :]
+        if used & self.axes.keys() or not any(dims) or a.final or a.empty or a.dynamic:
+            return False
+        self.add(a, tuple(dims), accesses)
+        self.apart |= used
         return True
 
     def add(self, a: Assignment, dims: tuple[str | None, ...], accesses: Sequence[Access]) -> None:

@@ -316,7 +316,7 @@ class _CpuMapping:
         if self.prove != "none":
             self.steps.run("verify outer loops", lambda: verify_outer_loops(part, dependences(part)))
         self.slices += contract_slices(self.scop, statements, mark)
-        iterations = max(prod(s.extent(dim) for dim in s.outer.dims) for s in statements if s.outer)
+        iterations = max(prod(s.extent(dim) for dim in s.outer.shared) for s in statements if s.outer)
         self.slots = max(self.slots, min(self.machine.threads, iterations)) if parallel else 1
         return trees.outer_tree(part, inside, mark, parallel=parallel)
 

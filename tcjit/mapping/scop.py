@@ -30,6 +30,7 @@ class OuterLoops:
     chunks of rows, over which some of the statements reduce. ``rest``: where the last of them is one over blocks of a dimension, and the
     last block is not whole, that dimension and the points that it has there. ``leaf``: the register tile that blocks were made
     for whose packed operands a core's cache holds; ``private``: whether each iteration packs all of them, also what others pack, too.
+    ``sequential``: whether statements add to their results in one iteration of the last loop after another.
     """
 
     number: int
@@ -39,6 +40,12 @@ class OuterLoops:
     rest: tuple[str, int] | None = None
     leaf: Leaf | None = None
     private: bool = False
+    sequential: bool = False
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """Those whose iterations threads share."""
+        return self.dims[:-1] if self.sequential else self.dims
 
 
 @dataclass(frozen=True)

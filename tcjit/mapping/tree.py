@@ -136,7 +136,8 @@ def outer_tree(scop: Scop, inside: isl.Schedule, mark: Mark, *, parallel: bool) 
                     own = digits if kind in ("full", "partial") else digits[:count]
                     values[tiled.tile_statement(kind)] = own, own[level]
         levels.append(values)
-    loops = stack(scop.ctx, [member(scop.ctx, level) for level in levels])
-    node = insert_mark(inside.get_root().child(0), mark).insert_partial_schedule(loops)
-    node = insert_mark(node, TileLoops())
+    loops = [member(scop.ctx, level) for level in levels]
+    node, shared = insert_mark(inside.get_root().child(0), mark), min(len(s.outer.shared) for s in scop.statements if s.outer)
+    for band in (loops[shared:], loops[:shared]):
+        node = insert_mark(node.insert_partial_schedule(stack(scop.ctx, band)), TileLoops()) if band else node
     return (insert_mark(node, Parallel()) if parallel else node).get_schedule()

@@ -104,7 +104,7 @@ class _Replacement(Instances):
             "pack_operands": self.packed,
             "unroll_dims": self.unrolled,
             "fold_contractions": lambda old, new: wrong_folding(before, after, old, new),
-            "fuse_outer_loops": self.blocked,
+            "fuse_outer_loops": self.under_outer_loops,
             "fuse_parallel_regions": self.blocked,
             "strip_mine_copies": self.in_digits,
             "strip_mine_products": self.in_digits,
@@ -266,6 +266,19 @@ class _Replacement(Instances):
         where = self.instances(a)
         same = same and len(found) == len(moved) and all(self.agree(one, other, where, a) for one, other in zip(moved, found))
         return "" if same else "more than digits of dimensions changed"
+
+    def under_outer_loops(self, old: Assignment, new: Sequence[Assignment]) -> str:
+        """Shared loops: over digits of dimensions, or over blocks of terms, whose sums update the results one after another."""
+        if len(new) != 3:
+            return self.blocked(old, new)
+        start, part, update = new
+        if part.outer is None or update.outer != part.outer or not part.outer.sequential or part.outer.dims[-1:] != part.dims[:1]:
+            return "the loop over blocks of terms is not the last one that is shared"
+        partial = Access(part.tensor, part.subscripts, dtype=self.after[part.tensor].dtype)
+        if update.operator != "=" or update.value != combined(old.operator, update.element, partial) or update.reduction:
+            return "the results are not updated"
+        combine = replace(update, operator=old.operator, value=partial, reduction=part.dims[:1], outer=None)
+        return self.chunked(old, [replace(part, outer=None), start, combine])
 
     def under_chunks(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """Chunks of rows as outer loops: of what runs row by row, or of a reduction over the rows, with partial results."""

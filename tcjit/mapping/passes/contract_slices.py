@@ -7,12 +7,14 @@ loops, and what is read was written a moment ago, in the thread's own cache.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 
 import islpy as isl
 
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import isl_name
 from tcjit.mapping.dependences import Dependences
+from tcjit.mapping.isl import maps
 from tcjit.mapping.marks import Mark
 from tcjit.mapping.nest.statement import FlatAccess
 from tcjit.mapping.nest.tiled_statement import TiledStatement
@@ -92,11 +94,18 @@ def verify_outer_loops(scop: Scop, deps: Dependences) -> None:
     """Prove that nothing passes between the iterations of the loops that all statements of a scop share, and that nests have them
     outermost."""
     dims = {s.name: s.outer.dims for s in scop.statements if s.outer is not None}
-    depth = {len(found) for found in dims.values()}
-    if len(dims) != len(scop.statements) or len(depth) != 1:
+    depths = {(len(s.outer.dims), len(s.outer.shared)) for s in scop.statements if s.outer is not None}
+    if len(dims) != len(scop.statements) or len(depths) != 1:
         raise VerifyError("fuse_outer_loops: statements share different loops")
-    loops = partial_schedule(scop, [{name: isl_name(found[level]) for name, found in dims.items()} for level in range(*depth)])
-    if not deps.all.is_subset(deps.all.eq_at_multi_union_pw_aff(loops)):
+    depth, shared = depths.pop()
+    loops = partial_schedule(scop, [{name: isl_name(found[level]) for name, found in dims.items()} for level in range(depth)])
+    passed = deps.all.subtract(deps.all.eq_at_multi_union_pw_aff(loops))
+    if shared < depth:  # updates of the same results follow one another
+        outer, last = loops.drop_dims(isl.dim_type.set, shared, 1), isl.MultiUnionPwAff.from_union_pw_aff(loops.get_at(shared))
+        own = [one for one in maps(passed) if one.get_tuple_name(isl.dim_type.in_) == one.get_tuple_name(isl.dim_type.out)]
+        updates = reduce(isl.UnionMap.union, [one.to_union_map() for one in own], isl.UnionMap.read_from_str(scop.ctx, "{ }"))
+        passed = passed.subtract(updates.eq_at_multi_union_pw_aff(outer).lex_lt_at_multi_union_pw_aff(last))
+    if not passed.is_empty():
         raise VerifyError("fuse_outer_loops: a value passes from one iteration to another")
     for s in scop.statements:
         for tiled in s.tiled:

@@ -14,6 +14,7 @@ from math import prod
 from tcjit.grammar.ast import Access, Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
+from tcjit.mapping.fused_run import SUMS
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.strip_mine import strip_mine, strip_mined
 from tcjit.mapping.passes.chunk_reductions import CPU_CHUNKS, Chunks, equal_chunks, partial_results
@@ -23,7 +24,6 @@ from tcjit.mapping.storage import Storage
 
 WORTH = 1 << 17  # elements of a matrix from which threads share its rows
 ROWS = 16  # of a chunk at least: its partial results are little beside them
-SUMS = ("float32", "float64", "int32")  # types of partial results
 
 
 def fuse_column_reductions(before: Assignments, machine: Machine) -> Assignments:

@@ -3,6 +3,9 @@
 Scores of attention are as large as memory is wide: a product writes them, a softmax reads and writes them, and a product reads them again.
 Where all three run for one matrix of the batch before the next begins, they stay in a cache, and one matrix for each thread is all the
 memory that they need. This is loop fusion at the outermost level; ``contract_slices`` is the contraction of arrays that follows it.
+
+The gradient of the keys sums over the queries what these compute. Under loops over blocks of queries it has a sum for each block, and adds
+them to its results one after another: updates of low rank, as of a factorisation.
 """
 
 from __future__ import annotations
@@ -18,13 +21,16 @@ from tcjit.grammar.affine import is_gather
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
-from tcjit.mapping.fused_run import REUSE, FusedRun, Uses, all_accesses, bytes_of, divided_dims, may_have_nest
+from tcjit.mapping.fused_run import REUSE, SUMS, FusedRun, Uses, all_accesses, bytes_of, divided_dims, may_have_nest
 from tcjit.mapping.machine import LINE, MOVES, Machine
 from tcjit.mapping.nest.epilogue import Epilogue
 from tcjit.mapping.nest.nest import Leaf
 from tcjit.mapping.nest.strip_mine import divisions, strip_mine, strip_mined
 from tcjit.mapping.options import Options
+from tcjit.mapping.passes.chunk_reductions import Chunks, partial_results
+from tcjit.mapping.passes.schedule_rows import OPERATORS
 from tcjit.mapping.passes.tile_reductions import ReductionTiling, Setting
+from tcjit.mapping.reduction import combined
 from tcjit.mapping.scop import OuterLoops
 
 ITERATIONS = 4  # for each thread at least: they share them evenly
@@ -41,17 +47,38 @@ Loops = Sequence[tuple[str, int]]  # dimensions, and the points of a block
 
 def fuse_outer_loops(before: Assignments, options: Options, machine: Machine) -> Assignments:
     """The program with the loops that its assignments share, where that keeps temporaries in a nearer cache."""
-    fusion, first = _Fusion(before, options, machine), 0
+    fusion, temporaries = _Fusion(before, options, machine), Temporaries(before)
     number = 1 + max((a.outer.number for a in before.assignments if a.outer), default=-1)
-    assignments: list[Assignment] = []
-    while first < len(before.assignments):
-        fused = fusion.longest(first)
-        assignments += [under_loops(before.assignments[at], number, loops) for at, loops in enumerate(fused, first)]
-        if not fused:
-            assignments.append(before.assignments[first])
+    parts: list[Sequence[Assignment]] = []
+    while len(parts) < len(before.assignments):
+        fused = fusion.longest(len(parts))
+        members = before.assignments[len(parts) :][: max(1, len(fused))]
+        sequential = any(_accumulates_over(a, loops) for a, loops in zip(members, fused))
+        parts += [_under(a, number, loops, sequential, temporaries, before) for a, loops in zip(members, fused)] or [members]
         number += bool(fused)
-        first = len(assignments)
-    return before.with_parts((new,) for new in assignments)
+    return before.with_parts(parts, temporaries)
+
+
+def _accumulates_over(a: Assignment, loops: Loops) -> bool:
+    return loops[-1][0] in a.reduction
+
+
+def _under(
+    a: Assignment, number: int, loops: Loops, sequential: bool, temporaries: Temporaries, before: Assignments
+) -> list[Assignment]:
+    """An assignment under shared loops; one that accumulates over the last one as its start, the sums of a block, and their update."""
+    if not _accumulates_over(a, loops):
+        new = under_loops(a, number, loops)
+        return [replace(new, outer=replace(new.outer, sequential=sequential))] if new.outer else [new]
+    *outer, (dim, size) = loops
+    extent = a.ranges[dim][1]
+    part, start, combine = partial_results(a, Chunks(dim, 0, extent, size, -(-extent // size)), temporaries, before, apart=False)
+    update = list[Assignment]()
+    for one in (part, replace(combine, operator="=", value=combined(a.operator, combine.element, combine.value), reduction=())):
+        one = under_loops(one, number, [*outer, (part.dims[0], 1)])
+        assert one.outer is not None
+        update.append(replace(one, outer=replace(one.outer, sequential=True)))
+    return [start, *update]
 
 
 def under_loops(
@@ -111,7 +138,7 @@ class _Fusion:
     """A program, and what is asked of its assignments again and again."""
 
     def __init__(self, before: Assignments, options: Options, machine: Machine) -> None:
-        self.machine, self.program, self.values = machine, before.assignments, before.values
+        self.before, self.machine, self.program, self.values = before, machine, before.assignments, before.values
         self.temporaries, self.setting = Temporaries(before), Setting(before, options, machine, prove=False)
         self.tensors = before.storages
         self.uses = [Uses(a) for a in self.program]
@@ -130,12 +157,20 @@ class _Fusion:
             return []
         best = [[(dim, 1)] for dim in self.of_classes(self.uses[first])[:1]] if divided_dims(a) else []
         for end in range(first + 1, len(self.program)):
-            if self.program[end].outer or not run.take(self.program[end], self.uses[end].accesses) or not run.possible:
+            a = self.program[end]
+            accesses = self.uses[end].accesses
+            taken = not a.outer and (run.take(a, accesses, accumulates=self.may_accumulate(a)) or run.take_apart(a, accesses))
+            if not taken or not run.possible:
                 break
-            loops = self.worth(first, end + 1, run)
+            loops = {} if run.apart else self.worth(first, end + 1, run)
             if loops:
                 best = self.in_digits(first, [list(zip(dims, loops.values(), strict=True)) for dims in run.shared(loops)]) or best
         return best
+
+    def may_accumulate(self, a: Assignment) -> bool:
+        """Whether an assignment may have sums of blocks of its terms, which it adds up exactly as its own are."""
+        starts = a.start is not None and not a.constraints and a.tensor not in a.inputs
+        return starts and self.tensors[a.tensor].dtype == a.value.dtype in SUMS and a.operator in OPERATORS
 
     def in_digits(self, first: int, members: list[list[tuple[str, int]]]) -> list[list[tuple[str, int]]]:
         """The loops of assignments from the first on, those over a dimension that a read divides by a number as loops over its digits;
@@ -144,7 +179,8 @@ class _Fusion:
         for loops in zip(*members, strict=True):
             found = {by for a, (dim, _) in zip(self.program[first:], loops) for name, by in divisions(a, self.values) if name == dim}
             by, size = max(found, default=1), loops[0][1]
-            if any(by % other for other in found) or size > 1 and size % by:
+            parted = max(found, default=1) > 1 and any(_accumulates_over(a, own) for a, own in zip(self.program[first:], members))
+            if parted or any(by % other for other in found) or size > 1 and size % by:
                 return []
             for own, loop in zip(result, loops, strict=True):
                 own += [(loop[0], by), loop] if size == 1 < by else [loop]
@@ -175,19 +211,23 @@ class _Fusion:
         most = machine.cache_bytes // 2
         for loop in run.possible:
             wider = run.shared([*loops, loop])
-            if any(self.crosses(uses, dims[-1], run.written) for uses, dims in zip(members, wider, strict=True)):
+            passing = zip(members, wider, strict=True)
+            if loop in run.accumulating or any(self.crosses(uses, dims[-1], run.written) for uses, dims in passing):
                 continue
             if all(uses.keeps_reuse(dims, 1) for uses, dims in zip(members, wider, strict=True)):
                 loops[loop] = 1
             if loops and self.kept(members, run, loops) <= most:
                 break
-        rest = [loop for loop in run.possible if loop not in loops]
-        if rest and total // _iterations(run, loops) > most:
+        rest = sorted((loop for loop in run.possible if loop not in loops), key=run.accumulating.__contains__)
+        accumulates = bool(rest) and rest[0] in run.accumulating
+        even = self.is_even(_iterations(run, loops))
+        if rest and total // _iterations(run, loops) > most and (not accumulates or loops and even):
             if size := self.rows(run, rest[0], total // _iterations(run, loops)):
                 loops[rest[0]] = size
+        accumulates &= rest[0] in loops if rest else False
         count, blocks = _iterations(run, loops), [list(zip(dims, loops.values(), strict=True)) for dims in run.shared(loops)]
         reuse = all(uses.keeps_reuse([dim for dim, _ in own], *loops.values()) for uses, own in zip(members, blocks, strict=True))
-        pays = count >= FEWER and self.is_even(count) and reuse and self.pays(first, blocks, count, total)
+        pays = count >= FEWER and (even if accumulates else self.is_even(count)) and reuse and self.pays(first, blocks, count, total)
         return loops if pays else {}
 
     def pays(self, first: int, blocks: Sequence[Loops], count: int, total: int) -> bool:
@@ -222,15 +262,18 @@ class _Fusion:
             alone = self.nest_cycles(at, ()) if uses.a.reduction and (uses.is_contraction or not uses.slides) else inf
             if alone < inf:
                 inside = self.nest_cycles(at, tuple(loops))
+                if _accumulates_over(uses.a, loops):  # it reads and writes its results once for each block
+                    blocks_of = uses.a.ranges[loops[-1][0]][1] // loops[-1][1]
+                    inside += MOVES * blocks_of * bytes_of(self.tensors[uses.a.tensor]) / self.machine.costs.l2_load
                 more, time = more + (inside - alone if inside <= LOST * alone else inf), time + alone
         return more, time
 
     def nest_cycles(self, at: int, loops: tuple[tuple[str, int], ...]) -> float:
         """Cycles of an assignment's nest under shared loops; infinite where it has none."""
         if (at, loops) not in self.cycles:
-            a = under_loops(self.program[at], 0, loops) if loops else self.program[at]
-            tiling = ReductionTiling(f"F{at}", a, Epilogue(), alone=True, by_rows=False, setting=self.setting)
             with self.temporaries.trial():
+                a = _under(self.program[at], 0, loops, False, self.temporaries, self.before)[-2:][0] if loops else self.program[at]
+                tiling = ReductionTiling(f"F{at}", a, Epilogue(), alone=True, by_rows=False, setting=self.setting)
                 try:
                     self.cycles[at, loops] = sum(plan.estimate.cycles for plan in tiling.planned(self.temporaries).plans)
                 except MappingError:
@@ -241,20 +284,20 @@ class _Fusion:
         """The largest block of rows, which threads share evenly, whose part of so many bytes stays in a core's cache, or else the smallest
         whose part stays in the last one; 0 where there is none that register tiles use operands often enough in. Blocks are whole where
         there are such that have whole lines of large tensors along the rows; others are of what lies further apart."""
-        extent, threads = run.extents[loop], self.machine.threads
+        extent, threads, sequential = run.extents[loop], self.machine.threads, loop in run.accumulating
         axes = [(self.tensors[name], loops[loop]) for name, loops in run.axes.items()]
         inner = [storage for storage, axis in axes if axis is not None and storage.strides[axis] == 1]
         elements = {DTYPES[storage.dtype].bytes for storage in inner if REUSE * bytes_of(storage) > total}
         factors = {size for small in range(1, isqrt(extent) + 1) if extent % small == 0 for size in (small, extent // small)}
-        whole = [size for size in sorted(factors) if REUSE <= size <= extent // FEWER and self.is_even(extent // size)]
+        whole = [size for size in sorted(factors) if REUSE <= size <= extent // FEWER and (sequential or self.is_even(extent // size))]
         whole = [size for size in whole if not any(size * element % LINE for element in elements)]
         near = [size for size in whole if size * total // extent <= self.machine.cache_bytes // 2]
         far = [size for size in whole if size * total // extent <= self.machine.shared_bytes // (SHARE * threads)]
         if near or far or elements:
             return near[-1] if near else far[0] if far else 0
         most = min(extent // FEWER, self.machine.cache_bytes * extent // total)
-        rest = [size for size in range(REUSE, most + 1, REUSE) if self.is_even(-(-extent // size))]
-        rest = [size for size in rest if unevenness(extent, size, threads) <= UNEVEN]
+        rest = [size for size in range(REUSE, most + 1, REUSE) if sequential or self.is_even(-(-extent // size))]
+        rest = [size for size in rest if sequential or unevenness(extent, size, threads) <= UNEVEN]
         near = [size for size in rest if size * total // extent <= self.machine.cache_bytes // 2]
         return near[-1] if near else rest[0] if rest else 0
 
