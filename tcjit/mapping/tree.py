@@ -140,4 +140,4 @@ def outer_tree(scop: Scop, inside: isl.Schedule, mark: Mark, *, parallel: bool) 
     node, shared = insert_mark(inside.get_root().child(0), mark), min(len(s.outer.shared) for s in scop.statements if s.outer)
     for band in (loops[shared:], loops[:shared]):
         node = insert_mark(node.insert_partial_schedule(stack(scop.ctx, band)), TileLoops()) if band else node
-    return (insert_mark(node, Parallel()) if parallel else node).get_schedule()
+    return (insert_mark(node, Parallel()) if parallel and shared else node).get_schedule()

@@ -271,14 +271,10 @@ class _Replacement(Instances):
         """Shared loops: over digits of dimensions, or over blocks of terms, whose sums update the results one after another."""
         if len(new) != 3:
             return self.blocked(old, new)
-        start, part, update = new
-        if part.outer is None or update.outer != part.outer or not part.outer.sequential or part.outer.dims[-1:] != part.dims[:1]:
+        start, part, combine = new
+        if part.outer is None or combine.outer != part.outer or not part.outer.sequential or part.outer.dims[-1:] != part.dims[:1]:
             return "the loop over blocks of terms is not the last one that is shared"
-        partial = Access(part.tensor, part.subscripts, dtype=self.after[part.tensor].dtype)
-        if update.operator != "=" or update.value != combined(old.operator, update.element, partial) or update.reduction:
-            return "the results are not updated"
-        combine = replace(update, operator=old.operator, value=partial, reduction=part.dims[:1], outer=None)
-        return self.chunked(old, [replace(part, outer=None), start, combine])
+        return self.chunked(old, [replace(part, outer=None), start, replace(combine, outer=None)])
 
     def under_chunks(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """Chunks of rows as outer loops: of what runs row by row, or of a reduction over the rows, with partial results."""

@@ -99,6 +99,21 @@ PROGRAMS: dict[str, tuple[str, Shapes, str, set[str]]] = {
         "b",
         {"A"},
     ),
+    "sums over the rows": (
+        """def f(float(B,Q,D) q, float(B,K,D) k, float(B,Q,D) u) -> (G, H) { S(b,i,j) +=! q(b,i,d) * k(b,j,d)
+        P(b,i,j) +=! u(b,i,d) * k(b,j,d)  E(b,i,j) = S(b,i,j) * P(b,i,j)
+        G(b,i,d) +=! E(b,i,j) * k(b,j,d)  H(b,j,d) +=! E(b,i,j) * q(b,i,d) }""",
+        {"q": (4, 28, 9), "k": (4, 7, 9), "u": (4, 28, 9)},
+        "b chunk",
+        {"S", "E"},
+    ),
+    "sums over rows that do not divide": (
+        """def f(float(B,Q,D) q, float(B,K,D) k) -> (G, H) { S(b,i,j) +=! q(b,i,d) * k(b,j,d)  E(b,i,j) = exp(0.1 * S(b,i,j))
+        G(b,i,d) +=! E(b,i,j) * k(b,j,d)  H(b,j,d) max=! E(b,i,j) * q(b,i,d) }""",
+        {"q": (4, 29, 9), "k": (4, 7, 9)},
+        "b chunk",
+        {"E"},
+    ),
     "rows in blocks": (
         """def f(float(B,D) X, float(E,D) W, float(E) c) -> (Y) { T(b,e) +=! X(b,d) * W(e,d)  T(b,e) = T(b,e) + c(e)
         M(b) max=! T(b,e)  Z(b) +=! exp(T(b,e) - M(b))  Y(b,e) = exp(T(b,e) - M(b)) / Z(b) }""",

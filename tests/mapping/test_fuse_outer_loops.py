@@ -22,7 +22,7 @@ from tcjit.mapping.passes.contract_slices import contract_slices, verify_outer_l
 from tcjit.mapping.passes.fuse_outer_loops import fuse_outer_loops, settle_outer_loops
 from tcjit.mapping.passes.tile_reductions import tile_reductions
 from tcjit.mapping.pipeline import map_program
-from tcjit.mapping.scop import OuterLoops
+from tcjit.mapping.scop import OuterLoops, Scop
 from tcjit.mapping.verify_assignments import verify_assignments
 
 Shapes = dict[str, tuple[int, ...]]
@@ -291,6 +291,75 @@ def test_nests_move_along_shared_loops_as_their_statements_do() -> None:
     moved = replace(last, tiled=(replace(nest, statement=replace(nest.statement, write=further)),))
     with pytest.raises(VerifyError, match="over other points than the shared one"):
         verify_outer_loops(replace(scop, statements=(*others, moved)), dependences(scop))
+
+
+UPDATES = """def f(float(B,Q,D) q, float(B,K,D) k, float(B,Q,D) u) -> (G, H) {
+    S(b,i,j) +=! q(b,i,d) * k(b,j,d)
+    Z(b,i) +=! u(b,i,d) * q(b,i,d)
+    P(b,i,j) +=! u(b,i,d) * k(b,j,d)
+    E(b,i,j) = S(b,i,j) * (P(b,i,j) - Z(b,i))
+    G(b,i,d) +=! E(b,i,j) * k(b,j,d)
+    H(b,j,d) +=! E(b,i,j) * q(b,i,d)
+}"""
+
+
+def shapes_of_updates(b: int, q: int) -> Shapes:
+    return {"q": (b, q, 64), "k": (b, 1024, 64), "u": (b, q, 64)}
+
+
+@pytest.mark.parametrize(("b", "q", "shared"), [(2, 2048, True), (4, 1021, True), (3, 2048, False), (1, 2048, False)])
+def test_updates_of_sums_over_blocks_of_terms(b: int, q: int, shared: bool) -> None:
+    """Where threads share the other loops evenly; products that are joined by a later one share them too, as what stands between does."""
+    before = extract(program(UPDATES, shapes_of_updates(b, q)))
+    after = fuse_outer_loops(before, Options(), AVX512)
+    verify_assignments("fuse_outer_loops", before, after)
+    *others, start, part, update = after.assignments
+    assert (update.tensor == "H" and part.tensor == "H_part") == shared
+    assert len({a.outer.number for a in others if a.outer}) == 1, "without the last product the others share their loops anyhow"
+    if shared:
+        assert all(a.outer and a.outer.sequential and a.outer.shared == ("b",) for a in (*others, part, update))
+        assert start.outer is None and update.outer and update.outer.dims[-1:] == update.reduction
+        mapped = map_program(program(UPDATES, shapes_of_updates(b, q)), Options(), AVX512)
+        assert {one.tensor for one in mapped.slices} >= {"S", "E", "Z"} and mapped.slots == 2
+        assert [s.fused for s in mapped.scop.statements if s.tensor == "H"] == [False, True], "an epilogue updates the results"
+
+
+@pytest.mark.parametrize(
+    ("at", "change", "wrong"),
+    [
+        (-1, {"outer": None}, "is not the last one that is shared"),
+        (-2, {"outer": OuterLoops(0, ("chunk", "b"), sequential=True)}, "is not the last one that is shared"),
+        (-1, {"operator": "max="}, "do not start at the identity"),
+        (-1, {"reduction": ()}, "partial results are not combined into their element"),
+        (-3, {"value": Const(1.0, dtype="float32")}, "the start is not assigned to the results"),
+    ],
+)
+def test_updates_are_validated(at: int, change: dict[str, object], wrong: str) -> None:
+    before = extract(program(UPDATES, shapes_of_updates(2, 2048)))
+    after = fuse_outer_loops(before, Options(), AVX512)
+    last = list(after.replaced[-1])
+    last[at] = replace(last[at], **change)  # type: ignore[arg-type]
+    made = after.with_parts([*after.replaced[:-1], last])
+    with pytest.raises(VerifyError, match=wrong):
+        verify_assignments("fuse_outer_loops", before, replace(made, temporaries=after.temporaries))
+
+
+def test_updates_that_threads_would_share() -> None:
+    """What passes from one iteration to another has to be an update, along the last loop alone."""
+    after = fuse_outer_loops(extract(program(UPDATES, shapes_of_updates(2, 2048))), Options(), AVX512)
+    shared = replace(after, assignments=tuple(a for a in after.assignments if a.outer))
+    scop = to_scop(shared)
+    verify_outer_loops(scop, dependences(scop))
+
+    def changed(**changes: object) -> Scop:
+        outer = [replace(a.outer, **changes) for a in shared.assignments if a.outer]  # type: ignore[arg-type]
+        return to_scop(replace(shared, assignments=tuple(replace(a, outer=one) for a, one in zip(shared.assignments, outer, strict=True))))
+
+    with pytest.raises(VerifyError, match="a value passes from one iteration to another"):
+        verify_outer_loops(found := changed(sequential=False), dependences(found))
+    swapped = tuple(replace(a, outer=replace(a.outer, dims=a.outer.dims[::-1])) for a in shared.assignments if a.outer)
+    with pytest.raises(VerifyError, match="a value passes from one iteration to another"):
+        verify_outer_loops(found := to_scop(replace(shared, assignments=swapped)), dependences(found))
 
 
 def test_slices() -> None:

@@ -17,6 +17,7 @@ from tcjit.grammar.walk import children, same_node, walk, with_accesses, with_in
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.nest.strip_mine import Strip
 from tcjit.mapping.operations import operations
+from tcjit.mapping.reduction import combined
 from tcjit.mapping.storage import Storage
 
 UNROUNDED = ("float32", "float64", "int32", "int64")  # types of values that a store does not change: narrower ones are computed wider
@@ -58,7 +59,7 @@ def epilogue_of(
     namings: list[Mapping[str, str]] = []
     places = {a.tensor: a.subscripts}  # of the elements at hand
     read = a.inputs
-    for e in following if a.start is not None else ():
+    for e in map(_in_one_iteration, following) if a.start is not None else ():
         renaming = _renaming_of(a, e, places)
         renamed = None if renaming is None else _over_results(a, e, places, renaming)
         if renaming is None or renamed is None or e.tensor in read or places.get(e.tensor, renamed.subscripts) != renamed.subscripts:
@@ -75,6 +76,13 @@ def epilogue_of(
             needed = tensors[a.tensor].role != "temporary" or a.tensor in outside
             return Epilogue(tuple(stores), needed and not overwritten, tuple(namings[:count]))
     return Epilogue()
+
+
+def _in_one_iteration(e: Assignment) -> Assignment:
+    """What an assignment does in one iteration of shared loops: one that accumulates over the last of them updates each result once."""
+    if e.outer is None or not e.outer.sequential or e.reduction != e.outer.dims[-1:] or e.start is not None:
+        return e
+    return replace(e, operator="=", value=combined(e.operator, e.element, e.value), reduction=())
 
 
 def _renaming_of(a: Assignment, e: Assignment, places: Mapping[str, tuple[Expr, ...]]) -> dict[str, str] | None:

@@ -30,7 +30,6 @@ from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import Chunks, partial_results
 from tcjit.mapping.passes.schedule_rows import OPERATORS
 from tcjit.mapping.passes.tile_reductions import ReductionTiling, Setting
-from tcjit.mapping.reduction import combined
 from tcjit.mapping.scop import OuterLoops
 
 ITERATIONS = 4  # for each thread at least: they share them evenly
@@ -74,7 +73,7 @@ def _under(
     extent = a.ranges[dim][1]
     part, start, combine = partial_results(a, Chunks(dim, 0, extent, size, -(-extent // size)), temporaries, before, apart=False)
     update = list[Assignment]()
-    for one in (part, replace(combine, operator="=", value=combined(a.operator, combine.element, combine.value), reduction=())):
+    for one in (part, combine):
         one = under_loops(one, number, [*outer, (part.dims[0], 1)])
         assert one.outer is not None
         update.append(replace(one, outer=replace(one.outer, sequential=True)))

@@ -69,6 +69,8 @@ def tile_reductions(before: Assignments, options: Options, machine: Machine, pro
             return [single]
         if a.outer and a.outer.columns:
             return [replace(a, untiled="runs row by row")]
+        if a.outer and {*a.outer.dims} & {*a.reduction}:
+            return [replace(a, untiled="adds to results once in each iteration of shared loops")]
         shared = [(other, a.inputs & (other.inputs | {other.tensor})) for other in _beside(program, number)]
         alone = not any(names and _walk_alike(other, names, temporaries.tensors, before.values) for other, names in shared)
         by_rows = any(_runs_by_rows(other, names, temporaries.tensors, before.values) for other, names in shared)
