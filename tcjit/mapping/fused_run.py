@@ -48,18 +48,17 @@ class FusedRun:
         run.add(a, tuple(name for name, _ in bounds), accesses)
         return run
 
-    def take(self, a: Assignment, accesses: Sequence[Access], *, accumulates: bool = False) -> bool:
+    def take(self, a: Assignment, accesses: Sequence[Access], *, accumulates: bool = False, broadcasts: bool = False) -> bool:
         """Add an assignment, if it uses what others of the run compute, or what they read, and any loop is left that all can share; one
-        over its terms where it ``accumulates`` results that nothing of the run uses."""
+        over its terms where it ``accumulates`` results that nothing of the run uses. ``broadcasts``: whether a loop may have, of operands
+        that others iterate over, the same elements in each iteration."""
         terms = a.terms if accumulates and a.tensor not in self.axes else ()
         ranges = {name: (lower, upper) for name, lower, upper in (*a.results, *terms)}
         joined = [access for access in accesses if access.tensor in self.written or access.tensor == a.tensor in self.axes]
-        only_read = not joined
-        if only_read:
-            joined = [access for access in accesses if access.tensor in self.axes]
-        divided, found = divided_dims(a), [self._dim(loop, joined, ranges, only_read) for loop in range(len(self.extents))]
+        broadcasts = broadcasts and not joined
+        joined = joined or [access for access in accesses if access.tensor in self.axes]
+        divided, found = divided_dims(a), [self._dim(loop, joined, ranges, broadcasts) for loop in range(len(self.extents))]
         dims = tuple(dim if dim not in divided else None for dim in found)
-        dims = self._alike(a, dims) if only_read and any(dims) else dims
         if not joined or not any(dims) or a.final or a.empty or a.dynamic:
             return False
         used = {access.tensor for access in accesses}
@@ -70,24 +69,20 @@ class FusedRun:
         return True
 
     def take_apart(self, a: Assignment, accesses: Sequence[Access]) -> bool:
-        """Add an assignment that uses nothing of what others of the run do: another one may use what both compute."""
-        used, dims = {access.tensor for access in accesses}, self._alike(a, [None for _ in self.extents])
+        """Add an assignment that uses nothing of what others of the run do, with loops of the same extents in the same order: another one
+        may use what both compute."""
+        used, divided = {access.tensor for access in accesses}, divided_dims(a)
+        free = [sub.name for sub in a.subscripts if isinstance(sub, Index) and sub.name not in divided]
+        dims: list[str | None] = []
+        for extent in self.extents:
+            at = next((at for at, name in enumerate(free) if a.ranges.get(name) == (0, extent) and name not in a.reduction), None)
+            dims.append(None if at is None else free[at])
+            free = free if at is None else free[at + 1 :]
         if used & self.axes.keys() or not any(dims) or a.final or a.empty or a.dynamic:
             return False
-        self.add(a, dims, accesses)
+        self.add(a, tuple(dims), accesses)
         self.apart |= used
         return True
-
-    def _alike(self, a: Assignment, dims: Sequence[str | None]) -> tuple[str | None, ...]:
-        """The dimensions of an assignment that uses nothing which the run computes, in the place of those that are not known the next ones
-        of the same extents."""
-        free = [sub.name for sub in a.subscripts if isinstance(sub, Index) and sub.name not in {*dims, *divided_dims(a)}]
-        found: list[str | None] = []
-        for dim, extent in zip(dims, self.extents, strict=True):
-            alike = [at for at, name in enumerate(free) if dim is None and a.ranges.get(name) == (0, extent) and name not in a.reduction]
-            found.append(free[alike[0]] if alike else dim)
-            free = free[alike[0] + 1 :] if alike else free
-        return tuple(found)
 
     def add(self, a: Assignment, dims: tuple[str | None, ...], accesses: Sequence[Access]) -> None:
         """Add an assignment with its dimension for each loop."""
@@ -98,12 +93,12 @@ class FusedRun:
             known = self.axes.setdefault(access.tensor, axes)
             self.axes[access.tensor] = [axis if axis == other else None for axis, other in zip(axes, known, strict=True)]
 
-    def _dim(self, loop: int, joined: Sequence[Access], ranges: Mapping[str, tuple[int, int]], only_read: bool) -> str | None:
-        """The dimension that is a loop in all accesses to what the run computes; of what is ``only_read``, in those that move along it."""
+    def _dim(self, loop: int, joined: Sequence[Access], ranges: Mapping[str, tuple[int, int]], broadcasts: bool) -> str | None:
+        """The dimension that is a loop in all accesses to what the run computes, or in those that move along it."""
         found = set()
         for access in joined:
             axis = self.axes[access.tensor][loop]
-            if axis is None and only_read:
+            if axis is None and broadcasts:
                 continue
             subscript = access.subscripts[axis] if axis is not None else None
             found.add(subscript.name if isinstance(subscript, Index) else None)

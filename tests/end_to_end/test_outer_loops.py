@@ -100,10 +100,10 @@ PROGRAMS: dict[str, tuple[str, Shapes, str, set[str]]] = {
         {"A"},
     ),
     "sums over the rows": (
-        """def f(float(B,Q,D) q, float(B,K,D) k, float(B,Q,D) u) -> (G, H) { S(b,i,j) +=! q(b,i,d) * k(b,j,d)
-        P(b,i,j) +=! u(b,i,d) * k(b,j,d)  E(b,i,j) = S(b,i,j) * P(b,i,j)
+        """def f(float(B,Q,D) q, float(B,K,D) k, float(B,Q,D) u, float(B,K,D) v) -> (G, H) { S(b,i,j) +=! q(b,i,d) * k(b,j,d)
+        P(b,i,j) +=! u(b,i,d) * v(b,j,d)  E(b,i,j) = S(b,i,j) * P(b,i,j)
         G(b,i,d) +=! E(b,i,j) * k(b,j,d)  H(b,j,d) +=! E(b,i,j) * q(b,i,d) }""",
-        {"q": (4, 28, 9), "k": (4, 7, 9), "u": (4, 28, 9)},
+        {"q": (4, 28, 9), "k": (4, 7, 9), "u": (4, 28, 9), "v": (4, 7, 9)},
         "b chunk",
         {"S", "E"},
     ),

@@ -293,10 +293,10 @@ def test_nests_move_along_shared_loops_as_their_statements_do() -> None:
         verify_outer_loops(replace(scop, statements=(*others, moved)), dependences(scop))
 
 
-UPDATES = """def f(float(B,Q,D) q, float(B,K,D) k, float(B,Q,D) u) -> (G, H) {
+UPDATES = """def f(float(B,Q,D) q, float(B,K,D) k, float(B,Q,D) u, float(B,K,D) v) -> (G, H) {
     S(b,i,j) +=! q(b,i,d) * k(b,j,d)
     Z(b,i) +=! u(b,i,d) * q(b,i,d)
-    P(b,i,j) +=! u(b,i,d) * k(b,j,d)
+    P(b,i,j) +=! u(b,i,d) * v(b,j,d)
     E(b,i,j) = S(b,i,j) * (P(b,i,j) - Z(b,i))
     G(b,i,d) +=! E(b,i,j) * k(b,j,d)
     H(b,j,d) +=! E(b,i,j) * q(b,i,d)
@@ -304,7 +304,7 @@ UPDATES = """def f(float(B,Q,D) q, float(B,K,D) k, float(B,Q,D) u) -> (G, H) {
 
 
 def shapes_of_updates(b: int, q: int) -> Shapes:
-    return {"q": (b, q, 64), "k": (b, 1024, 64), "u": (b, q, 64)}
+    return {"q": (b, q, 64), "k": (b, 1024, 64), "v": (b, 1024, 64), "u": (b, q, 64)}
 
 
 @pytest.mark.parametrize(("b", "q", "shared"), [(2, 2048, True), (4, 1021, True), (3, 2048, False), (1, 2048, False)])

@@ -158,8 +158,9 @@ class _Fusion:
         for end in range(first + 1, len(self.program)):
             a = self.program[end]
             accesses = self.uses[end].accesses
-            taken = not a.outer and (run.take(a, accesses, accumulates=self.may_accumulate(a)) or run.take_apart(a, accesses))
-            if not taken or not run.possible:
+            accumulates = self.may_accumulate(a)
+            taken = a.outer is None and run.take(a, accesses, accumulates=accumulates, broadcasts=True)
+            if a.outer or not (taken or run.take_apart(a, accesses)) or not run.possible:
                 break
             loops = {} if run.apart else self.worth(first, end + 1, run)
             if loops:
