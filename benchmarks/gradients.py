@@ -131,6 +131,7 @@ ROWS = {
         POINTS, lambda: (torch.randn(4, 256, 784), torch.randn(64, 256)), lambda x, k: F.conv1d(x, k[:, :, None]), (0, 1)
     ),
     "attention": Row(ATTENTION, lambda: [torch.randn(2, 8, 256, 64) for _ in range(3)], F.scaled_dot_product_attention, (0, 1, 2)),
+    "long attention": Row(ATTENTION, lambda: [torch.randn(1, 4, 2048, 64) for _ in range(3)], F.scaled_dot_product_attention, (0, 1, 2)),
     "max pooling": Row(MAX_POOL, lambda: (torch.randn(4, 64, 56, 56),), lambda x: F.max_pool2d(x, 3, 2), (0,)),
     "embedding bag": Row(
         BAG, lambda: (torch.randn(1000, 64), torch.randint(0, 1000, (64, 16))), lambda t, i: F.embedding_bag(i, t, mode="sum"), (0,)

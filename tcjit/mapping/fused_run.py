@@ -26,7 +26,7 @@ class FusedRun:
 
     ``axes``: for each tensor that they use and each of these loops, the axis that its index is the subscript of, in all accesses;
     ``accumulating``: the loops that are over terms of some of them, which add to their results in one iteration after another;
-    ``apart``: tensors of assignments that nothing has joined to the others yet.
+    ``independent``: tensors of assignments that nothing has joined to the others yet.
     """
 
     extents: tuple[int, ...]
@@ -34,7 +34,7 @@ class FusedRun:
     axes: dict[str, list[int | None]] = field(default_factory=dict)
     written: set[str] = field(default_factory=set)
     accumulating: set[int] = field(default_factory=set)
-    apart: set[str] = field(default_factory=set)
+    independent: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, a: Assignment, accesses: Sequence[Access]) -> FusedRun | None:
@@ -62,13 +62,13 @@ class FusedRun:
         if not joined or not any(dims) or a.final or a.empty or a.dynamic:
             return False
         used = {access.tensor for access in accesses}
-        if used & self.apart:
-            self.apart = self.apart | used if {access.tensor for access in joined} <= self.apart else set()
+        if used & self.independent:
+            self.independent = self.independent | used if {access.tensor for access in joined} <= self.independent else set()
         self.add(a, dims, accesses)
         self.accumulating |= {loop for loop, dim in enumerate(dims) if dim in a.reduction}
         return True
 
-    def take_apart(self, a: Assignment, accesses: Sequence[Access]) -> bool:
+    def take_independent(self, a: Assignment, accesses: Sequence[Access]) -> bool:
         """Add an assignment that uses nothing of what others of the run do, with loops of the same extents in the same order: another one
         may use what both compute."""
         used, divided = {access.tensor for access in accesses}, divided_dims(a)
@@ -81,7 +81,7 @@ class FusedRun:
         if used & self.axes.keys() or not any(dims) or a.final or a.empty or a.dynamic:
             return False
         self.add(a, tuple(dims), accesses)
-        self.apart |= used
+        self.independent |= used
         return True
 
     def add(self, a: Assignment, dims: tuple[str | None, ...], accesses: Sequence[Access]) -> None:

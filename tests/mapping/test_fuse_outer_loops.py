@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 from support.mapping import AVX512, program
 
+import tcjit
 from tcjit.errors import VerifyError
 from tcjit.grammar.ast import Binary, Const, Index
 from tcjit.mapping.assignment import Assignments, to_scop
@@ -342,6 +344,20 @@ def test_updates_are_validated(at: int, change: dict[str, object], wrong: str) -
     made = after.with_parts([*after.replaced[:-1], last])
     with pytest.raises(VerifyError, match=wrong):
         verify_assignments("fuse_outer_loops", before, replace(made, temporaries=after.temporaries))
+
+
+def test_memory_of_an_adjoint() -> None:
+    """That of attention is linear in the sequence: no thread has all scores of a head."""
+    used = []
+    for length in (2048, 4096):
+        given = dict.fromkeys(("q", "k", "v"), torch.empty(2, length, 64, device="meta"))
+        text = tcjit.define(ATTENTION).f.backward_source(**given)
+        shapes = dict.fromkeys(("q", "k", "v", "O", "d_O"), (2, length, 64))
+        mapped = map_program(program(text, shapes), Options(), AVX512)
+        slices = {one.tensor: mapped.slots * one.elements for one in mapped.slices}
+        used.append(sum(slices.values()))
+        assert slices.keys() >= {"E", "d_E", "d_S"} and "S" not in slices, "an epilogue takes the scores from registers"
+    assert used[1] <= 2.2 * used[0] < 2048 * 2048
 
 
 def test_updates_that_threads_would_share() -> None:

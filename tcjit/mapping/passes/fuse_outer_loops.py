@@ -160,9 +160,9 @@ class _Fusion:
             accesses = self.uses[end].accesses
             accumulates = self.may_accumulate(a)
             taken = a.outer is None and run.take(a, accesses, accumulates=accumulates, broadcasts=True)
-            if a.outer or not (taken or run.take_apart(a, accesses)) or not run.possible:
+            if a.outer or not (taken or run.take_independent(a, accesses)) or not run.possible:
                 break
-            loops = {} if run.apart else self.worth(first, end + 1, run)
+            loops = {} if run.independent else self.worth(first, end + 1, run)
             if loops:
                 best = self.in_digits(first, [list(zip(dims, loops.values(), strict=True)) for dims in run.shared(loops)]) or best
         return best
@@ -282,8 +282,9 @@ class _Fusion:
 
     def rows(self, run: FusedRun, loop: int, total: int) -> int:
         """The largest block of rows, which threads share evenly, whose part of so many bytes stays in a core's cache, or else the smallest
-        whose part stays in the last one; 0 where there is none that register tiles use operands often enough in. Blocks are whole where
-        there are such that have whole lines of large tensors along the rows; others are of what lies further apart."""
+        whose part stays in the last one, or, where results are updated along the loop, the smallest, which takes the least memory; 0 where
+        there is none that register tiles use operands often enough in. Blocks are whole where there are such that have whole lines of large
+        tensors along the rows; others are of what lies further apart."""
         extent, threads, sequential = run.extents[loop], self.machine.threads, loop in run.accumulating
         axes = [(self.tensors[name], loops[loop]) for name, loops in run.axes.items()]
         inner = [storage for storage, axis in axes if axis is not None and storage.strides[axis] == 1]
@@ -294,8 +295,8 @@ class _Fusion:
         near = [size for size in whole if size * total // extent <= self.machine.cache_bytes // 2]
         far = [size for size in whole if size * total // extent <= self.machine.shared_bytes // (SHARE * threads)]
         if near or far or elements:
-            return near[-1] if near else far[0] if far else 0
-        most = min(extent // FEWER, self.machine.cache_bytes * extent // total)
+            return near[-1] if near else far[0] if far else whole[0] if sequential and whole else 0
+        most = min(extent // FEWER, max(self.machine.cache_bytes * extent // total, REUSE if sequential else 0))
         rest = [size for size in range(REUSE, most + 1, REUSE) if sequential or self.is_even(-(-extent // size))]
         rest = [size for size in rest if sequential or unevenness(extent, size, threads) <= UNEVEN]
         near = [size for size in rest if size * total // extent <= self.machine.cache_bytes // 2]
