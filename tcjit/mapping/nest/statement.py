@@ -227,12 +227,12 @@ class FlatStatement(NestStatement[FlatAccess]):
     @property
     def writes_once(self) -> bool:
         """Whether no two results are written to one element, so that their order means nothing; updates of one by what is computed in
-        iterations of shared loops follow one another."""
+        iterations of the last shared loop follow one another (``verify_outer_loops`` proves it)."""
         updated = [e.write for e in self.epilogue if e.write in e.reads.values()]
         for flat in (self.write, *(e.write for e in self.epilogue)):
             places = [(flat.form, flat.constant), *((axis.form, axis.constant) for axis in flat.runtime)]
             sums = [" + ".join([*(f"{step} * {dim}" for dim, step in form.items()), str(constant)]) for form, constant in places]
-            sums += self.shared if flat in updated else ()
+            sums += self.shared[-1:] if flat in updated else ()
             if not images(self.domain.get_ctx(), self.outputs, sums).intersect_domain(self.results).is_injective():
                 return False
         return True

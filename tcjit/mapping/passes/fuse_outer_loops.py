@@ -156,11 +156,11 @@ class _Fusion:
             return []
         best = [[(dim, 1)] for dim in self.of_classes(self.uses[first])[:1]] if divided_dims(a) else []
         for end in range(first + 1, len(self.program)):
-            a = self.program[end]
-            accesses = self.uses[end].accesses
-            accumulates = self.may_accumulate(a)
-            taken = a.outer is None and run.take(a, accesses, accumulates=accumulates, broadcasts=True)
-            if a.outer or not (taken or run.take_independent(a, accesses)) or not run.possible:
+            a, accesses = self.program[end], self.uses[end].accesses
+            if a.outer is not None:
+                break
+            taken = run.take(a, accesses, accumulates=self.may_accumulate(a), broadcasts=True) or run.take_independent(a, accesses)
+            if not taken or not run.possible:
                 break
             loops = {} if run.independent else self.worth(first, end + 1, run)
             if loops:
@@ -219,15 +219,14 @@ class _Fusion:
             if loops and self.kept(members, run, loops) <= most:
                 break
         rest = sorted((loop for loop in run.possible if loop not in loops), key=run.accumulating.__contains__)
-        accumulates = bool(rest) and rest[0] in run.accumulating
-        even = self.is_even(_iterations(run, loops))
-        if rest and total // _iterations(run, loops) > most and (not accumulates or loops and even):
-            if size := self.rows(run, rest[0], total // _iterations(run, loops)):
+        shared = _iterations(run, loops)  # by threads, also where the last loop has updates
+        if rest and total // shared > most and (rest[0] not in run.accumulating or loops and self.is_even(shared)):
+            if size := self.rows(run, rest[0], total // shared):
                 loops[rest[0]] = size
-        accumulates &= rest[0] in loops if rest else False
+        accumulates = any(loop in run.accumulating for loop in loops)
         count, blocks = _iterations(run, loops), [list(zip(dims, loops.values(), strict=True)) for dims in run.shared(loops)]
         reuse = all(uses.keeps_reuse([dim for dim, _ in own], *loops.values()) for uses, own in zip(members, blocks, strict=True))
-        pays = count >= FEWER and (even if accumulates else self.is_even(count)) and reuse and self.pays(first, blocks, count, total)
+        pays = count >= FEWER and self.is_even(shared if accumulates else count) and reuse and self.pays(first, blocks, count, total)
         return loops if pays else {}
 
     def pays(self, first: int, blocks: Sequence[Loops], count: int, total: int) -> bool:
@@ -263,8 +262,9 @@ class _Fusion:
             if alone < inf:
                 inside = self.nest_cycles(at, tuple(loops))
                 if _accumulates_over(uses.a, loops):  # it reads and writes its results once for each block
-                    blocks_of = uses.a.ranges[loops[-1][0]][1] // loops[-1][1]
-                    inside += MOVES * blocks_of * bytes_of(self.tensors[uses.a.tensor]) / self.machine.costs.l2_load
+                    dim, size = loops[-1]
+                    updates = -(-uses.a.ranges[dim][1] // size)
+                    inside += MOVES * updates * bytes_of(self.tensors[uses.a.tensor]) / self.machine.costs.l2_load
                 more, time = more + (inside - alone if inside <= LOST * alone else inf), time + alone
         return more, time
 
@@ -272,7 +272,10 @@ class _Fusion:
         """Cycles of an assignment's nest under shared loops; infinite where it has none."""
         if (at, loops) not in self.cycles:
             with self.temporaries.trial():
-                a = _under(self.program[at], 0, loops, False, self.temporaries, self.before)[-2:][0] if loops else self.program[at]
+                a = self.program[at]
+                if loops:  # of one that accumulates, the sums of a block
+                    new = _under(a, 0, loops, False, self.temporaries, self.before)
+                    a = new[1] if len(new) > 1 else new[0]
                 tiling = ReductionTiling(f"F{at}", a, Epilogue(), alone=True, by_rows=False, setting=self.setting)
                 try:
                     self.cycles[at, loops] = sum(plan.estimate.cycles for plan in tiling.planned(self.temporaries).plans)
