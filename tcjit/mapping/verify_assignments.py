@@ -25,6 +25,7 @@ from tcjit.grammar.polynomial import names, number
 from tcjit.grammar.walk import factors, rebuild, with_accesses, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.instances import Instances, is_given_again, results_of, same_element
+from tcjit.mapping.partial_results import Chunks, partial_result
 from tcjit.mapping.reduction import combined, guarded_term, identity, with_signs_as_factors
 from tcjit.mapping.verify_contractions import wrong_contraction
 from tcjit.mapping.verify_foldings import wrong_folding
@@ -268,13 +269,30 @@ class _Replacement(Instances):
         return "" if same else "more than digits of dimensions changed"
 
     def under_outer_loops(self, old: Assignment, new: Sequence[Assignment]) -> str:
-        """Shared loops: over digits of dimensions, or over blocks of terms, whose sums update the results one after another."""
+        """Shared loops: over digits of dimensions, or over blocks of terms, whose sums update the results one after another: those of the
+        def, or partial ones of chunks, which a reduction behind the loops combines."""
+        if len(new) == 5:
+            *inside, start, combine = new
+            accumulate = self.of_chunks(old, inside[1], inside[2])
+            if accumulate is None:
+                return "there are no chunks of the terms"
+            return self.under_outer_loops(accumulate, inside) or self.chunked(old, [accumulate, start, combine])
         if len(new) != 3:
             return self.blocked(old, new)
         start, part, combine = new
         if part.outer is None or combine.outer != part.outer or not part.outer.sequential or part.outer.dims[-1:] != part.dims[:1]:
             return "the loop over blocks of terms is not the last one that is shared"
         return self.chunked(old, [replace(part, outer=None), start, replace(combine, outer=None)])
+
+    def of_chunks(self, old: Assignment, part: Assignment, update: Assignment) -> Assignment | None:
+        """The reduction into the partial results that an assignment updates by sums of blocks of terms; None where there is none."""
+        chunks = update.outer.dims[-2:-1] if update.outer is not None else ()
+        for dim, lower, upper in old.terms:
+            if chunks and chunks[0] in update.ranges and part.ranges.get(dim) != (lower, upper):
+                count = update.ranges[chunks[0]][1]
+                cut = Chunks(dim, lower, upper, -(-(upper - lower) // count), count)
+                return partial_result(old, cut, chunks[0], self.after[update.tensor], self.values)
+        return None
 
     def under_chunks(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """Chunks of rows as outer loops: of what runs row by row, or of a reduction over the rows, with partial results."""
@@ -343,7 +361,7 @@ class _Replacement(Instances):
             return "no partial results and their combination"
         accumulate, combine = new[0], new[-1]
         chunk, lower, count = accumulate.bounds[0]
-        storage, target = self.after[accumulate.tensor], self.before[old.tensor]
+        storage, target = self.after[accumulate.tensor], self.after[old.tensor]
         if accumulate.tensor in self.before or storage.role != "temporary" or storage.dtype != target.dtype or chunk in old.dims:
             return "the partial results are no temporary of their type"
         if accumulate.start != identity(old.operator, target.dtype) or {accumulate.operator, combine.operator} != {old.operator}:

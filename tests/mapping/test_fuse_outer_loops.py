@@ -1,6 +1,6 @@
 """Which assignments share their outer loops, and which loops; what stands between them; and the proof that they may.
 
-Modules: mapping.passes.fuse_outer_loops mapping.scop mapping.operations
+Modules: mapping.passes.fuse_outer_loops mapping.partial_results mapping.scop mapping.operations
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ def shapes_of_updates(b: int, q: int) -> Shapes:
     return {"q": (b, q, 64), "k": (b, 1024, 64), "v": (b, 1024, 64), "u": (b, q, 64)}
 
 
-@pytest.mark.parametrize(("b", "q", "shared"), [(2, 2048, True), (4, 1021, True), (3, 2048, False), (1, 2048, False)])
+@pytest.mark.parametrize(("b", "q", "shared"), [(2, 2048, True), (4, 1021, True), (3, 1021, False), (1, 1021, False)])
 def test_updates_of_sums_over_blocks_of_terms(b: int, q: int, shared: bool) -> None:
     """Where threads share the other loops evenly; products that are joined by a later one share them too, as what stands between does."""
     before = extract(program(UPDATES, shapes_of_updates(b, q)))
@@ -324,6 +324,46 @@ def test_updates_of_sums_over_blocks_of_terms(b: int, q: int, shared: bool) -> N
         mapped = map_program(program(UPDATES, shapes_of_updates(b, q)), Options(), AVX512)
         assert {one.tensor for one in mapped.slices} >= {"S", "E", "Z"} and mapped.slots == 2
         assert [s.fused for s in mapped.scop.statements if s.tensor == "H"] == [False, True], "an epilogue updates the results"
+
+
+@pytest.mark.parametrize(("b", "q"), [(3, 2048), (1, 1000)])
+def test_updates_of_the_sums_of_chunks(b: int, q: int) -> None:
+    """Where threads do not share the other loops evenly, they share chunks of the terms, each with sums of its own that blocks update."""
+    before = extract(program(UPDATES, shapes_of_updates(b, q)))
+    after = fuse_outer_loops(before, Options(), AVX512)
+    verify_assignments("fuse_outer_loops", before, after)
+    *_, chunks_start, part, update, start, combine = after.assignments
+    assert [a.tensor for a in (chunks_start, part, update, start, combine)] == ["H_part", "H_part_part", "H_part", "H", "H"]
+    assert update.outer and update.outer.shared == ("b", "chunk")[b == 1 :] and update.outer.dims[-1:] == update.reduction
+    assert combine.reduction == ("chunk",) and not combine.outer and after.storages["H_part"].shape[0] == 2
+    mapped = map_program(program(UPDATES, shapes_of_updates(b, q)), Options(), AVX512)
+    assert {one.tensor for one in mapped.slices} >= {"S", "E", "Z"} and mapped.slots == 2
+    gen = torch.Generator().manual_seed(b)
+    x, k, v, u = (torch.randn(shape, generator=gen, dtype=torch.float64) for shape in shapes_of_updates(b, q).values())
+    e = x @ k.mT * (u @ v.mT - (u * x).sum(-1, keepdim=True))
+    for found, expected in zip(tcjit.define(UPDATES).f(x.float(), k.float(), u.float(), v.float()), (e @ k, e.mT @ x), strict=True):
+        assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("at", "change", "wrong"),
+    [
+        (-5, {"value": Const(1.0, dtype="float32")}, "the start is not assigned to the results"),
+        (-4, {"outer": None}, "is not the last one that is shared"),
+        (-3, {"outer": None}, "there are no chunks of the terms"),
+        (-3, {"outer": OuterLoops(0, ("b", "chunk1"), sequential=True)}, "is not the last one that is shared"),
+        (-2, {"value": Const(1.0, dtype="float32")}, "the start is not assigned to the results"),
+        (-1, {"reduction": ()}, "partial results are not combined into their element"),
+    ],
+)
+def test_updates_of_chunks_are_validated(at: int, change: dict[str, object], wrong: str) -> None:
+    before = extract(program(UPDATES, shapes_of_updates(1, 2048)))
+    after = fuse_outer_loops(before, Options(), AVX512)
+    last = list(after.replaced[-1])
+    last[at] = replace(last[at], **change)  # type: ignore[arg-type]
+    made = after.with_parts([*after.replaced[:-1], last])
+    with pytest.raises(VerifyError, match=wrong):
+        verify_assignments("fuse_outer_loops", before, replace(made, temporaries=after.temporaries))
 
 
 @pytest.mark.parametrize(
@@ -346,13 +386,14 @@ def test_updates_are_validated(at: int, change: dict[str, object], wrong: str) -
         verify_assignments("fuse_outer_loops", before, replace(made, temporaries=after.temporaries))
 
 
-def test_memory_of_an_adjoint() -> None:
+@pytest.mark.parametrize("heads", [1, 2])
+def test_memory_of_an_adjoint(heads: int) -> None:
     """That of attention is linear in the sequence: no thread has all scores of a head."""
     used = []
     for length in (2048, 4096):
-        given = dict.fromkeys(("q", "k", "v"), torch.empty(2, length, 64, device="meta"))
+        given = dict.fromkeys(("q", "k", "v"), torch.empty(heads, length, 64, device="meta"))
         text = tcjit.define(ATTENTION).f.backward_source(**given)
-        shapes = dict.fromkeys(("q", "k", "v", "O", "d_O"), (2, length, 64))
+        shapes = dict.fromkeys(("q", "k", "v", "O", "d_O"), (heads, length, 64))
         mapped = map_program(program(text, shapes), Options(), AVX512)
         slices = {one.tensor: mapped.slots * one.elements for one in mapped.slices}
         used.append(sum(slices.values()))

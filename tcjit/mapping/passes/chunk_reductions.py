@@ -6,23 +6,22 @@ are: neither does the result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import isqrt, prod
 
-from tcjit.grammar.affine import affine, isl_name
-from tcjit.grammar.arithmetic import divided, index, plus
-from tcjit.grammar.ast import Access, Binary
+from tcjit.grammar.affine import affine
+from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
-from tcjit.grammar.polynomial import names, number
-from tcjit.grammar.walk import with_index
+from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.machine import LINE, Device, Machine
 from tcjit.mapping.operations import CALL, operations
 from tcjit.mapping.options import Options
+from tcjit.mapping.partial_results import Chunks, partial_results
 from tcjit.mapping.plan_chunks import Sides, chunk_size, cut_dimension, product_chunks, product_sides
-from tcjit.mapping.reduction import guarded_term, identity
-from tcjit.mapping.storage import Bounds, Storage, fresh
+from tcjit.mapping.reduction import guarded_term
+from tcjit.mapping.storage import Bounds, Storage
 from tcjit.mapping.strides import affine_form, fits_block, stride_in
 from tcjit.mapping.tile_time import LOAD
 
@@ -40,17 +39,6 @@ LONG = 256  # terms of a chunk, at least, where operands are read again
 ACCURATE = 1 << 20  # terms of one result, one after the other: the sum of more loses digits that no other order of float32 would
 ACCURATE_CHUNK = 1 << 13  # terms of a chunk then: lanes of a vector share them, so that each adds few before partial results are combined
 MAX_DYNAMIC_RATIO = 4  # by how much the values of a dynamic size differ at most
-
-
-@dataclass(frozen=True)
-class Chunks:
-    """``count`` chunks of ``size`` values of one dimension of a reduction, the last perhaps shorter."""
-
-    dim: str
-    lower: int
-    upper: int
-    size: int
-    count: int
 
 
 def chunk_reductions(before: Assignments, options: Options, target: Machine | Device) -> Assignments:
@@ -195,39 +183,6 @@ def in_chunks(a: Assignment, asked: int, temporaries: Temporaries, before: Assig
     on_gpu = isinstance(target, Device)
     chunks = _chunks(a, asked, target, a.terms if on_gpu and _reuses(a) else _outermost_first(a, temporaries, before))
     return partial_results(a, chunks, temporaries, before, apart=on_gpu)
-
-
-def partial_results(a: Assignment, chunks: Chunks, temporaries: Temporaries, before: Assignments, *, apart: bool) -> list[Assignment]:
-    """The reduction into a partial result of each chunk, the start of the results, and the reduction that combines them; ``apart``: these
-    share outer loops with nothing else."""
-    dim, lower, extent, size = chunks.dim, chunks.lower, chunks.upper - chunks.lower, chunks.size
-    result = temporaries.tensors[a.tensor]
-    chunk = fresh("chunk", {bound[0] for bound in a.bounds} | set(temporaries.tensors))
-    extents = (None, *result.dynamic_extents) if result.dynamic_extents else ()
-    part = temporaries.add(a.source, f"{result.name}_part", result.dtype, (chunks.count, *result.shape), extents)
-    subscripts = (index(chunk), *a.subscripts)
-    # the reduced dimension now counts inside its chunk
-    moved = plus(plus(Binary("*", index(chunk), number(size), dtype="int64"), index(dim)), lower)
-    inside = tuple((name, 0, size) if name == dim else (name, low, high) for name, low, high in a.terms)
-    short = () if chunks.count * size == extent else (f"{size} * {isl_name(chunk)} + {isl_name(dim)} < {extent}",)
-    dynamic = dict(a.dynamic)
-    if dim in dynamic:
-        first_term, end = dynamic.pop(dim)
-        place = f"{size} * {isl_name(chunk)} + {isl_name(dim)} + {lower}"
-        short = (f"{affine(first_term, before.values)} <= {place} < {affine(end, before.values)}",)
-        dynamic[chunk] = number(0), divided(plus(end, size - 1 - lower), size)
-    counted = (chunk, 0, chunks.count)
-    results, value = a.results, with_index(a.value, dim, moved)
-    accumulate = Assignment(
-        part.name, subscripts, a.operator, value, (counted, *results, *inside), a.source, a.reduction, short, apart,
-        # an untouched element of a partial result (left indices that cover a part of the tensor) is never read
-        start=identity(a.operator, result.dtype), dynamic=dynamic,
-    )  # fmt: skip
-    combined = Access(part.name, subscripts, dtype=result.dtype)
-    start = [] if a.start is None else [Assignment(result.name, a.subscripts, "=", a.start, results, a.source, dynamic=dynamic)]
-    bounds = (*results, counted)
-    combine = Assignment(result.name, a.subscripts, a.operator, combined, bounds, a.source, (chunk,), (), apart, dynamic=dynamic)
-    return [accumulate, *start, combine]
 
 
 def _volume(bounds: Bounds) -> int:

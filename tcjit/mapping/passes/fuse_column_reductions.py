@@ -17,7 +17,8 @@ from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
 from tcjit.mapping.fused_run import SUMS
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.strip_mine import strip_mine, strip_mined
-from tcjit.mapping.passes.chunk_reductions import CPU_CHUNKS, Chunks, equal_chunks, partial_results
+from tcjit.mapping.partial_results import Chunks, partial_results
+from tcjit.mapping.passes.chunk_reductions import CPU_CHUNKS, equal_chunks
 from tcjit.mapping.passes.schedule_rows import FULL, OPERATORS, has_row_form
 from tcjit.mapping.scop import OuterLoops
 from tcjit.mapping.storage import Storage

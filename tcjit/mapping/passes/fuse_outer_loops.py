@@ -11,7 +11,7 @@ them to its results one after another: updates of low rank, as of a factorisatio
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import dropwhile
 from math import inf, isqrt, prod
@@ -27,7 +27,7 @@ from tcjit.mapping.nest.epilogue import Epilogue
 from tcjit.mapping.nest.nest import Leaf
 from tcjit.mapping.nest.strip_mine import divisions, strip_mine, strip_mined
 from tcjit.mapping.options import Options
-from tcjit.mapping.passes.chunk_reductions import Chunks, partial_results
+from tcjit.mapping.partial_results import Chunks, partial_results
 from tcjit.mapping.passes.schedule_rows import OPERATORS
 from tcjit.mapping.passes.tile_reductions import ReductionTiling, Setting
 from tcjit.mapping.scop import OuterLoops
@@ -65,12 +65,18 @@ def _accumulates_over(a: Assignment, loops: Loops) -> bool:
 def _under(
     a: Assignment, number: int, loops: Loops, sequential: bool, temporaries: Temporaries, before: Assignments
 ) -> list[Assignment]:
-    """An assignment under shared loops; one that accumulates over the last one as its start, the sums of a block, and their update."""
+    """An assignment under shared loops; one that accumulates over the last one as its start, the sums of a block, and their update. Where
+    the loop before is over chunks of the same terms, each has a partial result of its own."""
     if not _accumulates_over(a, loops):
         new = under_loops(a, number, loops)
         return [replace(new, outer=replace(new.outer, sequential=sequential))] if new.outer else [new]
     *outer, (dim, size) = loops
     extent = a.ranges[dim][1]
+    if outer and outer[-1][0] == dim:
+        *outer, (dim, chunk) = outer
+        part, start, combine = partial_results(a, Chunks(dim, 0, extent, chunk, extent // chunk), temporaries, before, apart=False)
+        inside = _under(part, number, [*outer, (part.dims[0], 1), (dim, size)], sequential, temporaries, before)
+        return [*inside, start, combine]
     part, start, combine = partial_results(a, Chunks(dim, 0, extent, size, -(-extent // size)), temporaries, before, apart=False)
     update = list[Assignment]()
     for one in (part, combine):
@@ -111,8 +117,8 @@ def settle_outer_loops(before: Assignments) -> Assignments:
         for a in others:
             (ahead if _may_precede([*ahead, a], program[first:last]) else behind).append(a)
         rest = [a for a in program[first:last] if not any(a is other for other in ahead)]
-        columns = any(a.outer and a.outer.columns for a in own)
-        if tiled and (not behind or columns and _may_precede(own, rest)):
+        columns, sequential = (any(a.outer and getattr(a.outer, name) for a in own) for name in ("columns", "sequential"))
+        if tiled and (not behind or (columns or sequential) and _may_precede(own, rest)):
             program[first:last] = [*ahead, *own, *behind]
         else:
             program[first:last] = [replace(a, outer=None) if fits else a for a, fits in zip(program[first:last], shares[first:last])]
@@ -162,9 +168,9 @@ class _Fusion:
             taken = run.take(a, accesses, accumulates=self.may_accumulate(a), broadcasts=True) or run.take_independent(a, accesses)
             if not taken or not run.possible:
                 break
-            loops = {} if run.independent else self.worth(first, end + 1, run)
+            loops = [] if run.independent else self.worth(first, end + 1, run)
             if loops:
-                best = self.in_digits(first, [list(zip(dims, loops.values(), strict=True)) for dims in run.shared(loops)]) or best
+                best = self.in_digits(first, _of_members(run, loops)) or best
         return best
 
     def may_accumulate(self, a: Assignment) -> bool:
@@ -199,35 +205,47 @@ class _Fusion:
             and sum(bytes_of(self.tensors[a.tensor]) for a in large) // upper <= self.machine.cache_bytes
         ]  # fmt: skip
 
-    def worth(self, first: int, end: int, run: FusedRun) -> dict[int, int]:
+    def worth(self, first: int, end: int, run: FusedRun) -> list[tuple[int, int]]:
         """The outermost loops that keep what lives in a run alone in a core's cache, each with the size of a block; none where they do not
-        pay."""
+        pay. A loop may be there twice: over chunks, which threads share, and over blocks of these."""
         members, machine, tensors = self.uses[first:end], self.machine, self.tensors
         alone = [name for name in run.written if first <= self.users[name][0] and self.users[name][-1] < end]
         total = sum(bytes_of(tensors[name]) for name in alone if tensors[name].role == "temporary")
         if total <= machine.near_bytes or not any(uses.is_contraction or uses.slides for uses in members):
-            return {}
-        loops: dict[int, int] = {}
+            return []
+        loops: list[tuple[int, int]] = []
         most = machine.cache_bytes // 2
         for loop in run.possible:
-            wider = run.shared([*loops, loop])
+            wider = run.shared([*dict(loops), loop])
             passing = zip(members, wider, strict=True)
             if loop in run.accumulating or any(self.crosses(uses, dims[-1], run.written) for uses, dims in passing):
                 continue
             if all(uses.keeps_reuse(dims, 1) for uses, dims in zip(members, wider, strict=True)):
-                loops[loop] = 1
-            if loops and self.kept(members, run, loops) <= most:
+                loops.append((loop, 1))
+            if loops and self.kept(members, run, dict(loops)) <= most:
                 break
-        rest = sorted((loop for loop in run.possible if loop not in loops), key=run.accumulating.__contains__)
-        shared = _iterations(run, loops)  # by threads, also where the last loop has updates
-        if rest and total // shared > most and (rest[0] not in run.accumulating or loops and self.is_even(shared)):
-            if size := self.rows(run, rest[0], total // shared):
-                loops[rest[0]] = size
-        accumulates = any(loop in run.accumulating for loop in loops)
-        count, blocks = _iterations(run, loops), [list(zip(dims, loops.values(), strict=True)) for dims in run.shared(loops)]
-        reuse = all(uses.keeps_reuse([dim for dim, _ in own], *loops.values()) for uses, own in zip(members, blocks, strict=True))
-        pays = count >= FEWER and self.is_even(shared if accumulates else count) and reuse and self.pays(first, blocks, count, total)
-        return loops if pays else {}
+        rest = sorted((loop for loop in run.possible if loop not in dict(loops)), key=run.accumulating.__contains__)
+        if rest and total // _iterations(run, loops) > most:
+            loops += self.blocks(run, rest[0], _iterations(run, loops), total)
+        accumulates = bool(loops) and loops[-1][0] in run.accumulating
+        count, blocks = _iterations(run, loops), _of_members(run, loops)
+        shared = _iterations(run, loops[:-1]) if accumulates else count  # by threads
+        reuse = all(uses.keeps_reuse(list(dict(own)), *dict(own).values()) for uses, own in zip(members, blocks, strict=True))
+        return loops if count >= FEWER and self.is_even(shared) and reuse and self.pays(first, blocks, count, total) else []
+
+    def blocks(self, run: FusedRun, loop: int, iterations: int, total: int) -> list[tuple[int, int]]:
+        """The loop over blocks of one more loop, inside so many iterations of others; where updates follow one another along it, and
+        threads do not share the others evenly, inside one over chunks, too. None where there are no such blocks."""
+        extent = run.extents[loop]
+        chunk = self.chunk(iterations, extent) if loop in run.accumulating else extent
+        size = self.rows(run, loop, chunk, total // iterations * chunk // extent) if chunk else 0
+        return [(loop, points) for points in (chunk, size) if points < extent] if size else []
+
+    def chunk(self, iterations: int, extent: int) -> int:
+        """The points of a chunk, of the fewest equal ones that threads share evenly, together with so many iterations around them; 0 where
+        there are none."""
+        most = ITERATIONS * self.machine.threads
+        return next((extent // n for n in range(1, most + 1) if extent % n == 0 and self.is_even(iterations * n)), 0)
 
     def pays(self, first: int, blocks: Sequence[Loops], count: int, total: int) -> bool:
         """Whether so many iterations of loops, with blocks of each assignment from the first on, save more than they cost: where ``total``
@@ -262,8 +280,9 @@ class _Fusion:
             if alone < inf:
                 inside = self.nest_cycles(at, tuple(loops))
                 if _accumulates_over(uses.a, loops):  # it reads and writes its results once for each block
-                    dim, size = loops[-1]
-                    updates = -(-uses.a.ranges[dim][1] // size)
+                    dim, _ = loops[-1]
+                    points = uses.a.ranges[dim][1]
+                    updates = sum(-(-points // each) for name, each in loops if name == dim)
                     inside += MOVES * updates * bytes_of(self.tensors[uses.a.tensor]) / self.machine.costs.l2_load
                 more, time = more + (inside - alone if inside <= LOST * alone else inf), time + alone
         return more, time
@@ -283,12 +302,12 @@ class _Fusion:
                     self.cycles[at, loops] = inf
         return self.cycles[at, loops]
 
-    def rows(self, run: FusedRun, loop: int, total: int) -> int:
-        """The largest block of rows, which threads share evenly, whose part of so many bytes stays in a core's cache, or else the smallest
-        whose part stays in the last one, or, where results are updated along the loop, the smallest, which takes the least memory; 0 where
-        there is none that register tiles use operands often enough in. Blocks are whole where there are such that have whole lines of large
-        tensors along the rows; others are of what lies further apart."""
-        extent, threads, sequential = run.extents[loop], self.machine.threads, loop in run.accumulating
+    def rows(self, run: FusedRun, loop: int, extent: int, total: int) -> int:
+        """The largest block of so many rows, which threads share evenly, whose part of so many bytes stays in a core's cache, or else the
+        smallest whose part stays in the last one, or, where results are updated along the loop, the smallest, which takes the least memory;
+        0 where there is none that register tiles use operands often enough in. Blocks are whole in chunks of a loop, and where there are
+        such that have whole lines of large tensors along the rows; others are of what lies further apart."""
+        threads, sequential = self.machine.threads, loop in run.accumulating
         axes = [(self.tensors[name], loops[loop]) for name, loops in run.axes.items()]
         inner = [storage for storage, axis in axes if axis is not None and storage.strides[axis] == 1]
         elements = {DTYPES[storage.dtype].bytes for storage in inner if REUSE * bytes_of(storage) > total}
@@ -297,7 +316,7 @@ class _Fusion:
         whole = [size for size in whole if not any(size * element % LINE for element in elements)]
         near = [size for size in whole if size * total // extent <= self.machine.cache_bytes // 2]
         far = [size for size in whole if size * total // extent <= self.machine.shared_bytes // (SHARE * threads)]
-        if near or far or elements:
+        if near or far or elements or extent < run.extents[loop]:
             return near[-1] if near else far[0] if far else whole[0] if sequential and whole else 0
         most = min(extent // FEWER, max(self.machine.cache_bytes * extent // total, REUSE if sequential else 0))
         rest = [size for size in range(REUSE, most + 1, REUSE) if sequential or self.is_even(-(-extent // size))]
@@ -335,8 +354,18 @@ def unevenness(points: int, size: int, threads: int) -> float:
     return -(-blocks // threads) * size * threads / points - 1
 
 
-def _iterations(run: FusedRun, loops: Mapping[int, int]) -> int:
-    return prod(-(-run.extents[loop] // size) for loop, size in loops.items())
+def _iterations(run: FusedRun, loops: Sequence[tuple[int, int]]) -> int:
+    points, count = dict(enumerate(run.extents)), 1
+    for loop, size in loops:
+        count *= -(-points[loop] // size)
+        points[loop] = size
+    return count
+
+
+def _of_members(run: FusedRun, loops: Sequence[tuple[int, int]]) -> list[list[tuple[str, int]]]:
+    """The loops as those over dimensions of each assignment."""
+    sizes = [size for _, size in loops]
+    return [list(zip(dims, sizes, strict=True)) for dims in run.shared(loop for loop, _ in loops)]
 
 
 def _visits_again(uses: Uses, loops: Loops) -> bool:
