@@ -80,7 +80,7 @@ def test_start_and_store() -> None:
 @pytest.mark.parametrize("update", ["+=!", "+="])
 def test_sums_of_blocks_wait_beside_the_tile(update: str) -> None:
     """One block's are stored, the next one's added, and only those of the last go to their places."""
-    p = printer(MATMUL.replace("+=!", update), {"A": (96, 2040), "B": (2040, 96)})
+    p = printer(MATMUL.replace("+=!", update), {"A": (96, 1100), "B": (1100, 96)})
     assert p.nest.block_loop(p.s) is not None and not p.tiled.has_results_in_blocks
     accumulators, array = p.accumulators()
     count = accumulators.count("tc_a")

@@ -119,11 +119,11 @@ class TileCosts(TileSpace):
         tiles = self.results if self.over_terms else self.results // extent[self.lane] * -(-extent[self.lane] // width)
         for dim, count in shape.leaf_rows:
             tiles = tiles // extent[dim] * -(-extent[dim] // count)
-        staged, again = [], 0.0
+        staged, again, blocks = [], 0.0, self.blocks
         for number, use in enumerate(uses):
             conflict_misses = use.conflict_misses(shape)
-            parts = 0.0 if use.moves else self.line_parts(use, shape, steps)
-            if use.is_staged(row, rows, vectors) or (use.copyable and tiles * (conflict_misses + parts) > use.copy):
+            parts = 0.0 if use.moves else self.line_parts(use, shape, steps // blocks)
+            if use.is_staged(row, rows, vectors) or (use.copyable and tiles * blocks * (conflict_misses + parts) > use.copy):
                 staged.append(number)
             else:
                 again += conflict_misses
@@ -143,14 +143,15 @@ class TileCosts(TileSpace):
         step += LOOP_OVERHEAD / extent[self.terms[-1]] if len(self.terms) > 1 else 0.0
         apart = any(use.moves and row in use.operand.dims for number, use in enumerate(uses) if number not in staged)
         step *= 1 + MORE_STREAMS * max(0, (max(rows, shape.columns) if apart else 1) - STREAMS)
-        lane_panel = steps * self.points * sum(use.span(width, number in staged) for number, use in enumerate(uses) if use.moves)
-        row_panel = steps * sum(use.row_span(shape, number in staged) for number, use in enumerate(uses) if not use.moves)
+        lane_panel = steps // blocks * self.points * sum(use.span(width, number in staged) for number, use in enumerate(uses) if use.moves)
+        row_panel = steps // blocks * sum(use.row_span(shape, number in staged) for number, use in enumerate(uses) if not use.moves)
         if self.over_terms:
             read = sum(use.streamed(shape, steps * self.points * width) for use in uses)
         else:
             read = lane_panel if self.writes_apart(shape, row_panel) else self.streamed(lane_panel, row_panel)
         streamed = read / LINE * core.l2_line * UNHIDDEN_LINES
-        cycles = tiles * (steps * step * self.partial(shape) + self.edge(shape) + streamed + again) + copied
+        edges = (2 * blocks - 1) * self.edge(shape)  # each block but the first loads what the one before stored
+        cycles = tiles * (steps * step * self.partial(shape) + edges + blocks * (streamed + again)) + copied
         return Estimate(cycles, share, frozenset(staged), lane_panel, row_panel)
 
     def line_parts(self, use: OperandUse, shape: Shape, steps: int) -> float:

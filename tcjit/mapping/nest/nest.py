@@ -22,7 +22,7 @@ class Leaf:
     ``vectors`` registers of consecutive points of ``lane``, an output dimension or a term, for each of the points of ``rows``, output
     dimensions; ``window`` are short terms that are written out whole. With ``reload``, loads are not kept from one point of the window to
     the next: registers would not suffice. Of a ``depth``, so many points of a term, the registers are those of a matrix unit, whose
-    instructions sum them at once.
+    instructions sum them at once. ``block``: the terms that all tiles sum before the next ones, 0 where each sums all of them.
     """
 
     lane: str
@@ -31,6 +31,7 @@ class Leaf:
     window: tuple[str, ...] = ()
     reload: bool = False
     depth: tuple[str, int] | None = None
+    block: int = 0
 
     def tile(self, dim: str, width: int) -> int:
         """Points of a dimension in the leaf, windows aside, with ``width`` lanes in a vector."""

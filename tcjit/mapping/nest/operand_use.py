@@ -65,7 +65,8 @@ class Shape:
 class TileSpace:
     """What register tiles of one statement with the same lanes and window run over: one iteration of loops that other statements share, so
     many points of ``shared`` dimensions; what reads ``once`` alone is copied before these. Where they are ``cold``, no cache holds what all
-    of them read. The operands of ``kept`` values are read where they are."""
+    of them read. The operands of ``kept`` values are read where they are. ``block``: the terms that all tiles sum before the next ones, 0
+    where each tile sums all of them."""
 
     s: FlatStatement
     lane: str
@@ -77,6 +78,7 @@ class TileSpace:
     once: frozenset[Access] = frozenset()
     kept: frozenset[Expr] = frozenset()
     cold: bool = False
+    block: int = 0
 
     @cached_property
     def iterations(self) -> int:
@@ -97,6 +99,16 @@ class TileSpace:
     def trips(self) -> int:
         """Values of the terms."""
         return prod(self.s.extents[dim] for dim in self.terms)
+
+    @cached_property
+    def blocks(self) -> int:
+        """Of the terms, around all tiles."""
+        return -(-self.trips * self.points // self.block) if self.block else 1
+
+    @property
+    def block_trips(self) -> int:
+        """Values of the terms of one block."""
+        return -(-self.trips // self.blocks)
 
     @cached_property
     def results(self) -> int:
@@ -185,7 +197,7 @@ class OperandUse:
         core = self.costs.core
         sets = core.l1 // (core.ways * LINE)
         met = sets if self.step % LINE else sets // gcd(self.step // LINE, sets)
-        return self.costs.trips > met * core.ways
+        return self.costs.block_trips > met * core.ways
 
     def conflict_misses(self, shape: Shape) -> float:
         """Cycles of a tile for lines that other tiles have read, where those of one tile meet in the second cache's sets and leave it."""
@@ -202,7 +214,7 @@ class OperandUse:
         steps = [(self.operand.stride(dim) * self.bytes, costs.s.extents[dim]) for dim in costs.terms if dim != costs.lane]
         steps += [(self.operand.stride(shape.row) * self.bytes, shape.rows)] if shape.row else []
         far = [(step, count) for step, count in steps if step >= LINE]
-        lines = prod(count for _, count in far)
+        lines = prod(count for _, count in far) // costs.blocks
         if lines <= conflict_capacity(gcd(*(step for step, _ in far)), core.l2 // L2_WAYS, L2_WAYS):
             return 0.0
         beside = -(-width * self.bytes // LINE) if self.moves else 1
@@ -216,7 +228,7 @@ class OperandUse:
         matrices = prod(extents[dim] for dim in self.costs.s.outputs if operand.stride(dim) * self.bytes > self.step)
         core = self.costs.core
         far = self.elements * self.bytes > core.last // 2  # of which others have a part
-        far |= self.beyond and self.results > 1 and self.costs.trips > conflict_capacity(self.step, core.l2 // L2_WAYS, L2_WAYS)
+        far |= self.beyond and self.results > 1 and self.costs.block_trips > conflict_capacity(self.step, core.l2 // L2_WAYS, L2_WAYS)
         alone = matrices < SHARED_MATRICES and self.moves and far
         return alone and self.has_separate_rows(shape.vectors) and self.results <= STREAM_USES * shared
 
@@ -250,10 +262,12 @@ class OperandUse:
         core, dims = self.costs.core, self.operand.dims
         if not self.copyable or self.strided:
             return self.copyable
-        paged = self.costs.trips * min(self.step, core.page) > core.tlb * core.page
+        paged = self.costs.block_trips * min(self.step, core.page) > core.tlb * core.page
         shared = rows if row and row not in dims else 1
         if self.step > FOLLOWED * core.page and paged and self.results // shared >= PAGED_USES and self.beyond:
             return True
+        if self.costs.block:
+            return False
         if self.has_separate_rows(vectors) and self.cheap and (paged or self.crowded):
             return True
         if self.moves or row not in dims:

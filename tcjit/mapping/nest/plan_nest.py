@@ -12,8 +12,9 @@ from operator import itemgetter
 
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Expr
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import with_accesses
-from tcjit.mapping.machine import Core
+from tcjit.mapping.machine import LINE, Core
 from tcjit.mapping.nest.cost import Estimate, TileCosts
 from tcjit.mapping.nest.matrix_unit import DEPTH, estimate_matrix, matrix_shapes
 from tcjit.mapping.nest.merge_dims import fix_dim
@@ -33,6 +34,7 @@ LINE_ROWS = 16  # besides, where neighbours lie along the rows: of float32 a who
 WINDOW = 4  # terms of a dimension that is written out, at most
 WINDOWS = 32  # and of all of them together
 BLOCK_TERMS = 512  # terms that accumulators sum: the sum of more loses digits, and its panels leave the caches
+BLOCK_SIZES = (128, 256)  # terms that all tiles sum before the next ones, where operands are read as they lie
 STREAMED_ROWS = 16  # of a matrix that is read once, side by side: prefetchers follow about as many
 BLOCK_EDGES = 4  # times the cycles in which a tile's accumulators are loaded and stored that a block of terms takes at least
 CACHED = 0.75  # of the second cache that what tiles read again takes at most: its sets fill unevenly, and results pass through it
@@ -159,19 +161,31 @@ def _choices(
         strided = any(operand.stride(lane) > 1 or operand.single is None for operand in found)  # what is computed once must be staged
         if lane in s.terms and (strided or not found or 2 * s.extent(lane) < core.lanes):
             continue
-        for first in range(len(longest) + 1):
-            costs = TileCosts(s, lane, longest[first:], found, body, core, shared, once, kept, cold)
+        sizes = [0] if lane not in s.outputs else _block_sizes(s, core) if leaf is None else [leaf.block]
+        for first, block in product(range(len(longest) + 1), sizes):
+            costs = TileCosts(s, lane, longest[first:], found, body, core, shared, once, kept, cold, block)
+            if block and any(use.beyond and use.step < LINE for use in costs.uses):
+                continue  # of rows along the terms prefetchers would begin again for each block
             vectors = () if getattr(s.body, "function", "") in MATRIX_PRODUCTS else _shapes(costs, register_tile)
-            for shape in (*vectors, *matrix_shapes(costs)):
+            for shape in (*vectors, *(() if block else matrix_shapes(costs))):
                 if leaf is not None and not _is_like(shape, leaf):
                     continue
                 if shape.depth and register_tile and register_tile != (shape.rows, shape.vectors):
                     continue
                 cost = estimate_matrix(costs, shape) if shape.depth else costs.estimate(shape)
-                if cost is None:
+                if cost is None or block and cost.staged:  # panels of copies follow one another, whatever the terms are
                     continue
                 step = abs(s.write.stride(shape.row)) if shape.row else 0
                 yield (_rank(costs.bound(shape, cost.cycles)), _rank(cost.cycles), step, -shape.accumulators), costs, shape, cost
+
+
+def _block_sizes(s: FlatStatement, core: Core) -> list[int]:
+    """The terms of blocks that all tiles may sum one after the other: 0 for none, and some where a core's cache does not hold operands that
+    are all used again."""
+    total = sum(flat.elements * DTYPES[access.dtype].bytes for access, flat in s.reads.items())
+    fits = s.operator == "+=" and (s.in_memory or not s.epilogue) and has_vector_form(s.body) and len(s.terms) == 1 and total > core.l2
+    fits = fits and all(any(s.extent(dim) > 1 and not flat.stride(dim) for dim in s.outputs) for flat in s.reads.values())
+    return [0, *(size for size in BLOCK_SIZES if fits and s.extent(s.terms[0]) >= 2 * size)]
 
 
 def _at_one_iteration(s: FlatStatement) -> FlatStatement:
@@ -258,6 +272,8 @@ def _blocks(costs: TileCosts, shape: Shape, cost: Estimate, *, crowded: bool) ->
     far = streams or (kept and again and (crowded or cost.lane_panel + cost.row_panel > CACHED * core.l2))
     if costs.over_terms and not streams and (cached := _cached_terms(costs, shape)):
         most, far = cached, True
+    if costs.block:
+        most, far = costs.block, True
     if terms < 2 * most or not (far or s.body.dtype in ROUNDING):
         return [], False, []
     inside = terms
@@ -393,7 +409,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     whole = not any(dims & set(s.terms) for dims in s.joint_conditions)  # else a part of the terms counts for each result
     crowded = again and whole and _part(counts, panel, core) == 1 and 2 * prod(counts.values()) * panel > core.last
     blocks, far, rows_apart = _blocks(costs, shape, cost, crowded=crowded)
-    if far:
+    if far and not costs.block:
         panel = panel * blocks[0].block // s.extent(blocks[0].dim)
     parts = _parts(counts, panel, core, tile) if again else []
     terms = [Loop(dim, DEPTH if dim == shape.depth else 1) for dim in _near_last(costs, shape, cost) if dim != shape.lane]
@@ -402,7 +418,8 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     around = [*rows_apart, *blocks, *around] if far else [*around, *blocks]
     loops = [*batch, *around, *terms]
     reload = bool(shape.window) and not cost.share and shape.accumulators > 4
-    leaf = Leaf(shape.lane, shape.vectors, shape.leaf_rows, shape.window, reload, (shape.depth, DEPTH) if shape.depth else None)
+    depth = (shape.depth, DEPTH) if shape.depth else None
+    leaf = Leaf(shape.lane, shape.vectors, shape.leaf_rows, shape.window, reload, depth, costs.block)
     nest = Nest(tuple(loops), leaf)
     if not shape.depth:
         several = [loop.dim for loop in loops if loop.dim in s.outputs and s.extent(loop.dim) > loop.block]
@@ -414,4 +431,5 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     moved = traffic.cycles(core)
     late = traffic.written_late * core.l3_byte if moved else 0.0
     stalls = costs.stalls(shape, cost.staged, [prefetch.operand for prefetch in nest.prefetch])
+    stalls += traffic.into_of(core.l2, len(found)) * core.l3_byte if costs.block else 0.0  # results, which each block waits for
     return Plan(nest, found, costs.body, replace(cost, cycles=costs.bound(shape, cost.cycles, moved) + stalls), moved, late)

@@ -74,17 +74,18 @@ class Traffic:
         self.footprints = [[moved.footprint(sizes) for moved in self.moved] for sizes in self.sizes]
 
     def into(self, capacity: int) -> float:
-        """Bytes that come into a cache of so many; results that blocks of terms are added to are read for each block but the first."""
+        """Bytes that come into a cache of so many."""
+        return sum(self.into_of(capacity, number) for number in range(len(self.moved)))
+
+    def into_of(self, capacity: int, number: int) -> float:
+        """Those of one operand, or of the results, which are the last; they are read for each block of terms but the first."""
         depth = next((at for at, held in enumerate(self.footprints) if sum(held) <= capacity), len(self.loops))
-        total = 0.0
-        for number, moved in enumerate(self.moved):
-            at = depth
-            while at and self.footprints[at - 1][number] == self.footprints[at][number]:
-                at -= 1  # it does not move with the loop, whose next iteration finds it
-            at -= 1 if at == depth > 0 else 0  # what an iteration shares with the one before
-            passes = prod(trips for trips, loop in zip(self.trips[:at], self.loops) if loop.dim in self.terms) if moved.result else 1
-            total += self.footprints[at][number] * prod(self.trips[:at]) * (2 - 1 / passes)
-        return total
+        moved, at = self.moved[number], depth
+        while at and self.footprints[at - 1][number] == self.footprints[at][number]:
+            at -= 1  # it does not move with the loop, whose next iteration finds it
+        at -= 1 if at == depth > 0 else 0  # what an iteration shares with the one before
+        passes = prod(trips for trips, loop in zip(self.trips[:at], self.loops) if loop.dim in self.terms) if moved.result else 1
+        return self.footprints[at][number] * prod(self.trips[:at]) * (2 - 1 / passes)
 
     @property
     def written_late(self) -> float:

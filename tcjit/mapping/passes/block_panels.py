@@ -99,6 +99,8 @@ def _blocking(tiling: ReductionTiling, temporaries: Temporaries) -> Blocking:
     staged = [plan.operands[number] for number in sorted(plan.estimate.staged)]
     extents = {name: upper - lower for name, lower, upper in a.results if lower == 0 and len(s.merged.get(name, (name,))) == 1}
     blocks = _Blocks(s, plan, staged, extents, tiling.core, setting.machine)
+    if plan.nest.leaf.block:
+        return blocks.parts()
     if tiling.core.element * sum(prod(map(s.extent, flat.dims)) for flat in s.accesses) > tiling.core.l2:
         return blocks.far()
     made = [storage for access in a.reads if (storage := temporaries.tensors[access.tensor]).role == "temporary"]
@@ -164,6 +166,19 @@ class _Blocks:
             if time < least:
                 best, least = Blocking(loops, leaf, private=True), time
         return best
+
+    def parts(self) -> Blocking:
+        """Blocks, one for each thread, around those of terms: threads start once, and none waits for others between blocks of terms."""
+        cycles, leaf, threads = self.plan.estimate.cycles, self.plan.nest.leaf, self.machine.threads
+        found: list[tuple[float, Loops]] = []
+        for dim in (leaf.lane, *(row for row, _ in leaf.rows)):
+            tiles = -(-self.extents.get(dim, 0) // (size := leaf.tile(dim, self.core.lanes)))
+            block = -(-tiles // threads)
+            if tiles >= threads and -(-tiles // block) == threads:
+                loops = [(dim, block * size)]
+                torn = TORN * self.core.passed_line * self.torn(dim, block * size)
+                found.append((cycles * (1 + unevenness(tiles, block, threads)) / threads + torn + self.reread(loops), loops))
+        return Blocking(min(found)[1], leaf) if found else Blocking()
 
     def torn(self, dim: str, block: int) -> int:
         """Lines of results of which two threads have parts, where each thread has a block of a dimension."""

@@ -166,6 +166,26 @@ def test_blocks_stand_around_results_where_panels_come_from_memory(text: str, ex
     assert (loops[0].dim == first) if first else loops[0].dim not in s.terms
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "sizes", "blocks"),
+    [
+        ("A(k,m)", "B(k,n)", (256, 256, 4000), True),  # a gradient of weights: each term of both operands lies in a line of its own
+        ("A(k,m)", "B(k,n)", (256, 256, 500), False),  # the second cache holds them
+        ("A(m,k)", "B(k,n)", (59, 768, 2672), True),  # rows along the terms, which it holds
+        ("A(m,k)", "B(k,n)", (953, 258, 2444), False),  # rows that come from beyond it are read from end to end
+        ("A(k,m)", "B(k,n)", (1024, 1024, 1024), False),  # copies, whose terms follow one another
+    ],
+)
+def test_blocks_of_terms_whose_lines_are_apart(a: str, b: str, sizes: tuple[int, int, int], blocks: bool) -> None:
+    """All tiles sum the terms of a block before those of the next: what they read lies in few lines and pages meanwhile."""
+    extent = dict(zip("mnk", sizes, strict=True))
+    shapes = {access[0]: tuple(extent[dim] for dim in access[2:5:2]) for access in (a, b)}
+    text = f"def f(float({a[2].upper()},{a[4].upper()}) A, float({b[2].upper()},{b[4].upper()}) B) -> (C) {{ C(m,n) +=! {a} * {b} }}"
+    nest = plan_nest(flat(text, shapes), CORE).nest
+    assert (nest.loops[0].dim == "k") == bool(nest.leaf.block) == blocks
+    assert not blocks or nest.loops[0].block <= nest.leaf.block <= 256
+
+
 def test_rows_from_memory_are_read_one_after_the_other() -> None:
     """Several at once share the end of a sum, which pays where a cache has them; in turns they come more slowly from memory."""
     rows = "def f(float(M,K) A) -> (S) { S(m) +=! A(m,k) }"
