@@ -191,12 +191,12 @@ class TileCosts(TileSpace):
 
     def prefetched(self, shape: Shape, staged: Collection[int], loops: Sequence[str]) -> tuple[Prefetch, ...]:
         """Operands, by their number, whose rows come from beyond the second cache a few lines of each at a time, which the processor does
-        not foresee: those of the next tile along the innermost of the ``loops`` over results that moves them."""
+        not foresee: those of the next tile along the innermost of the ``loops`` over results. Where only one around it moves them, each of
+        its iterations would fetch the same, in the way of what it reads."""
         if self.over_terms:
             return ()
         parts = [number for number, use in enumerate(self.uses) if number not in staged and use.fetches_pay(shape.vectors)]
-        moving = {number: [dim for dim in loops if dim in self.uses[number].operand.dims] for number in parts}
-        return tuple(Prefetch(number, dims[-1]) for number, dims in moving.items() if dims)
+        return tuple(Prefetch(number, loops[-1]) for number in parts if loops and loops[-1] in self.uses[number].operand.dims)
 
     def stalls(self, shape: Shape, staged: Collection[int], fetched: Collection[int]) -> float:
         """Cycles in which a core waits for operands that are neither ``staged`` nor ``fetched`` ahead, each term's on another page."""
