@@ -191,12 +191,15 @@ class TileCosts(TileSpace):
 
     def prefetched(self, shape: Shape, staged: Collection[int], loops: Sequence[str]) -> tuple[Prefetch, ...]:
         """Operands, by their number, whose rows come from beyond the second cache a few lines of each at a time, which the processor does
-        not foresee: those of the next tile along the innermost of the ``loops`` over results. Where only one around it moves them, each of
-        its iterations would fetch the same, in the way of what it reads."""
+        not foresee: those of the next tile along the innermost of the ``loops`` over results that moves them. Where that is not the
+        innermost of all, each of whose iterations fetches the same, the first cache has to have room for it."""
         if self.over_terms:
             return ()
         parts = [number for number, use in enumerate(self.uses) if number not in staged and use.fetches_pay(shape.vectors)]
-        return tuple(Prefetch(number, loops[-1]) for number in parts if loops and loops[-1] in self.uses[number].operand.dims)
+        moving = {number: [dim for dim in loops if dim in self.uses[number].operand.dims] for number in parts}
+        width, most = shape.vectors * self.core.lanes, self.core.l1 / 2
+        near = {number for number in parts if self.block_trips * self.uses[number].span(width, False) <= most}
+        return tuple(Prefetch(number, dims[-1]) for number, dims in moving.items() if dims and (dims[-1] == loops[-1] or number in near))
 
     def stalls(self, shape: Shape, staged: Collection[int], fetched: Collection[int]) -> float:
         """Cycles in which a core waits for operands that are neither ``staged`` nor ``fetched`` ahead, each term's on another page."""
@@ -205,6 +208,11 @@ class TileCosts(TileSpace):
         others = [use for number, use in enumerate(self.uses) if number not in (*staged, *fetched)]
         apart = [use for use in others if use.beyond and use.turns_pages(shape)]
         return STALL / LINE * sum(use.bytes * min(use.elements, use.operand.flats[0].elements) for use in apart)
+
+    def is_strided(self, use: OperandUse, staged: bool) -> bool:
+        """Whether an operand comes from beyond the second cache a line or two at each term."""
+        read = not staged and use.beyond and use.operand.single is not None
+        return read and not self.over_terms and len(self.s.terms) == 1 and use.step >= LINE
 
     def writes_apart(self, shape: Shape, row_panel: int) -> bool:
         """Whether results that the second cache does not hold lie on more pages than the TLB has, along the rows of one tile of lanes, and
