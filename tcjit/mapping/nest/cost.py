@@ -33,6 +33,7 @@ CHAINS = 2.0  # times the sums that one multiply-add's latency asks for, at whic
 SPILL = 0.2  # cycles of a step for each accumulator, where a window that is written out leaves few registers: some go through memory
 SPARE_REGISTERS = 2  # that the compiler wants for such a window
 LOOP_OVERHEAD = 3.0  # cycles in which a loop over a term ends and begins again
+WALK, MANY_PAGES = 25.0, 4096  # cycles of a page, one of so many that a tile reads one after the other: of fewer the second TLB has some
 STALL = 60.0  # cycles of a line on another page than those before it, which no prefetcher asks for
 MAX_UPDATES = 256  # written out in one tile: more text than that leaves the caches of instructions
 
@@ -208,6 +209,20 @@ class TileCosts(TileSpace):
         others = [use for number, use in enumerate(self.uses) if number not in (*staged, *fetched)]
         apart = [use for use in others if use.beyond and use.turns_pages(shape)]
         return STALL / LINE * sum(use.bytes * min(use.elements, use.operand.flats[0].elements) for use in apart)
+
+    @cached_property
+    def gains_by_blocks(self) -> bool:
+        """Whether blocks of terms around all tiles keep near what these read, whose terms lie in lines apart. Of rows along the terms
+        prefetchers would begin again for each block, and what comes from memory has blocks of its own."""
+        far = [use for use in self.uses if use.beyond]
+        return bool(far) and all(use.step >= LINE and use.elements * use.bytes <= self.core.last // 2 for use in far)
+
+    def tlb_misses(self, shape: Shape, number: int) -> float:
+        """Cycles of all tiles for the pages that an operand's terms lie on, where the TLB does not have them: the more, the longer each."""
+        core, use = self.core, self.uses[number]
+        pages = self.block_trips * min(use.step, core.page) / core.page
+        tiles = self.results / prod((shape.vectors * core.lanes, *(count for _, count in shape.leaf_rows)))
+        return tiles * self.blocks * pages * WALK * min(1.0, pages / MANY_PAGES) if pages > core.tlb else 0.0
 
     def is_strided(self, use: OperandUse, staged: bool) -> bool:
         """Whether an operand comes from beyond the second cache a line or two at each term."""

@@ -35,6 +35,8 @@ WINDOW = 4  # terms of a dimension that is written out, at most
 WINDOWS = 32  # and of all of them together
 BLOCK_TERMS = 512  # terms that accumulators sum: the sum of more loses digits, and its panels leave the caches
 STRIDED_LINE = 12.0  # cycles of a line from beyond the second cache that lies apart from those of the terms beside it
+LEAST_BLOCKS = 4
+BLOCKED = 0.96  # of the time of tiles that sum all terms that blocks of terms around them take at most
 BLOCK_SIZES = (128, 256)  # terms that all tiles sum before the next ones, where operands are read as they lie
 STREAMED_ROWS = 16  # of a matrix that is read once, side by side: prefetchers follow about as many
 BLOCK_EDGES = 4  # times the cycles in which a tile's accumulators are loaded and stored that a block of terms takes at least
@@ -128,10 +130,10 @@ def _best(choices: Iterator[_Choice]) -> Plan | None:
             turned = _around(costs, shape, cost, turned=True)
             gains = turned.moved < WORTH * plan.moved and turned.moved + turned.late < WORTH * (plan.moved + plan.late)
             plan = turned if gains else plan
-        worth = 1.0 if best is None else 1 / WORTH
-        again = _rank(plan.estimate.cycles * worth), *rank[1:]
+        worth, certain = 1.0 if best is None else 1 / WORTH, 1 / BLOCKED if costs.block else 1.0
+        again = _rank(plan.estimate.cycles * max(worth, certain)), *rank[1:]
         if best is None or again < best[0]:
-            best = (_rank(plan.estimate.cycles), *rank[1:]), plan
+            best = (_rank(plan.estimate.cycles * certain), *rank[1:]), plan
     return best and best[1]
 
 
@@ -165,8 +167,8 @@ def _choices(
         sizes = [0] if lane not in s.outputs else _block_sizes(s, core) if leaf is None else [leaf.block]
         for first, block in product(range(len(longest) + 1), sizes):
             costs = TileCosts(s, lane, longest[first:], found, body, core, shared, once, kept, cold, block)
-            if block and any(use.beyond and use.step < LINE for use in costs.uses):
-                continue  # of rows along the terms prefetchers would begin again for each block
+            if block and not costs.gains_by_blocks:
+                continue
             vectors = () if getattr(s.body, "function", "") in MATRIX_PRODUCTS else _shapes(costs, register_tile)
             for shape in (*vectors, *(() if block else matrix_shapes(costs))):
                 if leaf is not None and not _is_like(shape, leaf):
@@ -177,7 +179,9 @@ def _choices(
                 if cost is None or block and cost.staged:  # panels of copies follow one another, whatever the terms are
                     continue
                 step = abs(s.write.stride(shape.row)) if shape.row else 0
-                yield (_rank(costs.bound(shape, cost.cycles)), _rank(cost.cycles), step, -shape.accumulators), costs, shape, cost
+                certain = 1 / BLOCKED if block else 1.0
+                rank = _rank(costs.bound(shape, cost.cycles) * certain), _rank(cost.cycles * certain), step, -shape.accumulators
+                yield rank, costs, shape, cost
 
 
 def _block_sizes(s: FlatStatement, core: Core) -> list[int]:
@@ -186,7 +190,7 @@ def _block_sizes(s: FlatStatement, core: Core) -> list[int]:
     total = sum(flat.elements * DTYPES[access.dtype].bytes for access, flat in s.reads.items())
     fits = s.operator == "+=" and (s.in_memory or not s.epilogue) and has_vector_form(s.body) and len(s.terms) == 1 and total > core.l2
     fits = fits and all(any(s.extent(dim) > 1 and not flat.stride(dim) for dim in s.outputs) for flat in s.reads.values())
-    return [0, *(size for size in BLOCK_SIZES if fits and s.extent(s.terms[0]) >= 2 * size)]
+    return [0, *(size for size in BLOCK_SIZES if fits and s.extent(s.terms[0]) >= LEAST_BLOCKS * size)]
 
 
 def _at_one_iteration(s: FlatStatement) -> FlatStatement:
@@ -433,6 +437,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     late = traffic.written_late * core.l3_byte if moved else 0.0
     stalls = costs.stalls(shape, cost.staged, [prefetch.operand for prefetch in nest.prefetch])
     stalls += traffic.into_of(core.l2, len(found)) * core.l3_byte if costs.block else 0.0  # results, which each block waits for
-    strided = (number for number, use in enumerate(costs.uses) if costs.is_strided(use, number in cost.staged))
-    stalls += sum(traffic.into_of(core.l2, number) for number in strided) / LINE * STRIDED_LINE
+    streams = far and not costs.block
+    for number in (number for number, use in enumerate(costs.uses) if not streams and costs.is_strided(use, number in cost.staged)):
+        stalls += traffic.into_of(core.l2, number) / LINE * STRIDED_LINE + costs.tlb_misses(shape, number)
     return Plan(nest, found, costs.body, replace(cost, cycles=costs.bound(shape, cost.cycles, moved) + stalls), moved, late)
