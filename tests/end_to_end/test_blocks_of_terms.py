@@ -24,7 +24,7 @@ def caches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(128, 128, 1024), (130, 131, 1100), (160, 67, 1500)])
+@pytest.mark.parametrize(("m", "n", "k"), [(128, 128, 1024), (131, 133, 3000), (160, 67, 1500)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_products(m: int, n: int, k: int, dtype: torch.dtype) -> None:
     """Each thread has a block of the results; the order of sums does not depend on threads."""

@@ -11,6 +11,7 @@ from generality.written_operators import (
     imaging,
     learning,
     losses,
+    methods,
     models,
     networks,
     numerics,
@@ -29,6 +30,6 @@ __all__ = ["OPERATORS", "WrittenOperator"]
 MODULES = (
     learning, science, models, features, losses, simulation, signals, training, physics,
     networks, sequences, applications, imaging, numerics, blocks, attention, packages,
-    architectures, arrays,
+    architectures, arrays, methods,
 )  # fmt: skip
 OPERATORS = {operator.name: operator for module in MODULES for operator in module.OPERATORS}
