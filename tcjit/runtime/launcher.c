@@ -48,7 +48,7 @@ typedef struct dl_exchange {
     int (*view)(void *object, dl_tensor *out);
     void *stream;
 } dl_exchange;
-enum { DL_CPU = 1 };
+enum { DL_CPU = 1, DL_FLOAT = 2 };
 
 typedef int64_t (*kernel_function)(void *const *tensors, const int64_t *numbers, void *workspace, int threads);
 
@@ -334,10 +334,10 @@ static int is_false(PyObject *predicate, PyObject *tensor) {
     return answer == Py_False;
 }
 
+static int is_tensor(PyObject *object) { return Py_TYPE(object) == torch.tensor || Py_TYPE(object) == torch.parameter; }
+
 /* A tensor without lazy bits, of torch's own classes. YIELDS. */
-static int plain(PyObject *object) {
-    return (Py_TYPE(object) == torch.tensor || Py_TYPE(object) == torch.parameter) && is_false(torch.is_neg, object);
-}
+static int plain(PyObject *object) { return is_tensor(object) && is_false(torch.is_neg, object); }
 
 /* Whether a tensor requires grad. YIELDS. */
 static int requires_grad(PyObject *tensor) {
@@ -374,6 +374,16 @@ static int integer(PyObject *object, int64_t *value) {
     return !overflow;
 }
 
+/* The number in a tensor without dimensions, of floats on the CPU. */
+static int number_in(PyObject *object, double *number) {
+    dl_tensor view;
+    if (!is_tensor(object) || !viewed(object, &view) || view.ndim || view.code != DL_FLOAT) return 0;
+    if (view.bits == 32) *number = *(const float *)view.data;
+    else if (view.bits == 64) *number = *(const double *)view.data;
+    else return 0;
+    return 1;
+}
+
 /* The 64 bits that a kernel gets for a scalar argument; 0 when Python must look at it. */
 static int scalar_bits(const parameter *p, PyObject *object, int64_t *bits) {
     double number;
@@ -390,7 +400,7 @@ static int scalar_bits(const parameter *p, PyObject *object, int64_t *bits) {
     case 'd':
         if (PyFloat_CheckExact(object)) number = PyFloat_AS_DOUBLE(object);
         else if (integer(object, &whole) && whole >= -(1 << 24) && whole <= (1 << 24)) number = (double)whole;
-        else return 0;
+        else if (!number_in(object, &number)) return 0;
         if (p->kind == 'f') {
             double rounded = (double)(float)number;
             if (isinf(rounded) && !isinf(number)) return 0;
@@ -684,12 +694,15 @@ static PyObject *launcher_call(launcher *self, PyObject *const *given, Py_ssize_
     if (!plain_state()) Py_RETURN_NOTIMPLEMENTED;
     int grad = !gives(torch.grad_enabled, Py_False);
     uint32_t requires = 0;
+    int held = 0; /* whether a tensor holds a number: of these nothing is recorded here */
     for (int i = 0; i < self->params; i++) {
-        if (self->kinds[i] != 't') continue;
+        const int is_number = self->kinds[i] != 't';
+        if (is_number && !is_tensor(args[i])) continue;
         if (!plain(args[i])) Py_RETURN_NOTIMPLEMENTED;
         if (grad && requires_grad(args[i])) requires |= (uint32_t)1 << i;
+        held |= is_number;
     }
-    if (requires && given[1] != Py_None) Py_RETURN_NOTIMPLEMENTED;
+    if (requires && (held || given[1] != Py_None)) Py_RETURN_NOTIMPLEMENTED;
     entry *e = find(self, args, unchecked, requires, numbers);
     if (!e) Py_RETURN_NOTIMPLEMENTED;
     e->references++;

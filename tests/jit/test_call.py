@@ -108,11 +108,36 @@ def test_the_table_holds_each_call_once() -> None:
     assert_fast(tc.step, 1.0, x, 2)
     before = len(tc.step._table._launcher)
     for _ in range(5):
-        assert torch.equal(tc.step(torch.tensor(2.0), x, 2), 2 * x[::2])  # a scalar in a tensor is not for the fast path
+        assert torch.equal(tc.step(torch.tensor(2), x, 2), 2 * x[::2])  # an integer in a tensor is not for the fast path
     assert len(tc.step._table._launcher) == before and knows(tc.step, 1.0, x, 2)
 
 
 # ---------------------------------------------------------------- scalars
+
+
+def test_floats_in_tensors_are_read_on_the_fast_path() -> None:
+    """Of float32 and float64, at the time of the call; those that need a gradient are recorded, as before."""
+    tc = defs("cpu")
+    x = torch.arange(6.0)
+    for a in (torch.tensor(2.0), torch.tensor(0.5, dtype=torch.float64), torch.nn.Parameter(torch.tensor(3.0), requires_grad=False)):
+        assert torch.equal(assert_fast(tc.step, a, x, 2), float(a) * x[::2]) and knows(tc.step, a, x, 2)
+        a.mul_(2)
+        assert torch.equal(assert_fast(tc.step, a, x, 2), float(a) * x[::2])
+    views = torch.arange(8.0)
+    assert torch.equal(assert_fast(tc.step, views[3], x, 2), 3 * x[::2])
+    for a in (torch.tensor(2.0, dtype=torch.float16), torch.ones(1)[0].neg(), torch._neg_view(torch.tensor(2.0))):
+        assert torch.equal(tc.step(a, x, 2), float(a) * x[::2]) and knows(tc.step, a, x, 2) == (a.dtype == x.dtype and not a.is_neg())
+    needed = torch.tensor(2.0, requires_grad=True)
+    y = tc.step(needed, x, 2)
+    assert not knows(tc.step, needed, x, 2)
+    (gradient,) = torch.autograd.grad(y.sum(), needed)
+    assert gradient == x[::2].sum()
+    with torch.no_grad():
+        assert torch.equal(assert_fast(tc.step, needed, x, 2), 2 * x[::2])
+    z = tc.step(torch.tensor(4.0), x.clone().requires_grad_(), 2)
+    assert z.requires_grad and torch.equal(z, 4 * x[::2])
+    with pytest.raises(tcjit.TCError):
+        tc.step(torch.ones(1), x, 2)
 
 
 def test_scalars(tc: Any) -> None:
