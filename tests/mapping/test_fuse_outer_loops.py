@@ -346,38 +346,24 @@ def test_updates_of_the_sums_of_chunks(b: int, q: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "change", "wrong"),
+    ("b", "at", "change", "wrong"),
     [
-        (-5, {"value": Const(1.0, dtype="float32")}, "the start is not assigned to the results"),
-        (-4, {"outer": None}, "is not the last one that is shared"),
-        (-3, {"outer": None}, "there are no chunks of the terms"),
-        (-3, {"outer": OuterLoops(0, ("b", "chunk1"), sequential=True)}, "is not the last one that is shared"),
-        (-2, {"value": Const(1.0, dtype="float32")}, "the start is not assigned to the results"),
-        (-1, {"reduction": ()}, "partial results are not combined into their element"),
+        (2, -1, {"outer": None}, "is not the last one that is shared"),
+        (2, -2, {"outer": OuterLoops(0, ("chunk", "b"), sequential=True)}, "is not the last one that is shared"),
+        (2, -1, {"operator": "max="}, "do not start at the identity"),
+        (2, -1, {"reduction": ()}, "partial results are not combined into their element"),
+        (2, -3, {"value": Const(1.0, dtype="float32")}, "the start is not assigned to the results"),
+        (1, -5, {"value": Const(1.0, dtype="float32")}, "the start is not assigned to the results"),
+        (1, -4, {"outer": None}, "is not the last one that is shared"),
+        (1, -3, {"outer": None}, "there are no chunks of the terms"),
+        (1, -3, {"outer": OuterLoops(0, ("b", "chunk1"), sequential=True)}, "is not the last one that is shared"),
+        (1, -2, {"value": Const(1.0, dtype="float32")}, "the start is not assigned to the results"),
+        (1, -1, {"reduction": ()}, "partial results are not combined into their element"),
     ],
 )
-def test_updates_of_chunks_are_validated(at: int, change: dict[str, object], wrong: str) -> None:
-    before = extract(program(UPDATES, shapes_of_updates(1, 2048)))
-    after = fuse_outer_loops(before, Options(), AVX512)
-    last = list(after.replaced[-1])
-    last[at] = replace(last[at], **change)  # type: ignore[arg-type]
-    made = after.with_parts([*after.replaced[:-1], last])
-    with pytest.raises(VerifyError, match=wrong):
-        verify_assignments("fuse_outer_loops", before, replace(made, temporaries=after.temporaries))
-
-
-@pytest.mark.parametrize(
-    ("at", "change", "wrong"),
-    [
-        (-1, {"outer": None}, "is not the last one that is shared"),
-        (-2, {"outer": OuterLoops(0, ("chunk", "b"), sequential=True)}, "is not the last one that is shared"),
-        (-1, {"operator": "max="}, "do not start at the identity"),
-        (-1, {"reduction": ()}, "partial results are not combined into their element"),
-        (-3, {"value": Const(1.0, dtype="float32")}, "the start is not assigned to the results"),
-    ],
-)
-def test_updates_are_validated(at: int, change: dict[str, object], wrong: str) -> None:
-    before = extract(program(UPDATES, shapes_of_updates(2, 2048)))
+def test_updates_are_validated(b: int, at: int, change: dict[str, object], wrong: str) -> None:
+    """Those of a batch of two, over blocks of terms, and those of one, over blocks of chunks."""
+    before = extract(program(UPDATES, shapes_of_updates(b, 2048)))
     after = fuse_outer_loops(before, Options(), AVX512)
     last = list(after.replaced[-1])
     last[at] = replace(last[at], **change)  # type: ignore[arg-type]
