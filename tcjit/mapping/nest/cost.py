@@ -33,7 +33,7 @@ CHAINS = 2.0  # times the sums that one multiply-add's latency asks for, at whic
 SPILL = 0.2  # cycles of a step for each accumulator, where a window that is written out leaves few registers: some go through memory
 SPARE_REGISTERS = 2  # that the compiler wants for such a window
 LOOP_OVERHEAD = 3.0  # cycles in which a loop over a term ends and begins again
-WALK, MANY_PAGES = 25.0, 4096  # cycles of a page, one of so many that a tile reads one after the other: of fewer the second TLB has some
+WALK, MANY_PAGES = 25.0, 4096  # cycles of each of so many pages that a tile reads one after the other: of fewer the second TLB has some
 STALL = 60.0  # cycles of a line on another page than those before it, which no prefetcher asks for
 MAX_UPDATES = 256  # written out in one tile: more text than that leaves the caches of instructions
 
