@@ -365,3 +365,17 @@ def test_a_kernel_of_polybench_is_timed(tmp_path: Path, monkeypatch: pytest.Monk
     assert made["kind"] == "timed" and made["over_gcc"] > 0
     assert re.fullmatch(r"gesummv +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+", polybench.row(made, ["gcc"]))
     assert polybench.summary([made], ["gcc"]).startswith("1 timed, 0 not; gcc over tcjit: geometric mean")
+
+
+def test_products_are_drawn_and_compared(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from generality import products
+
+    names = list(products.drawn(3, 2))
+    assert names == list(products.drawn(3, 2)) != list(products.drawn(4, 2))
+    assert [name.split(":")[0] for name in names] == ["NN", "NN", "NT", "NT", "TN", "TN", "TT", "TT"]
+    monkeypatch.setenv("TCJIT_CACHE_DIR", "")
+    assert products.main(["--only", "TT:24x40x300:double", "--rounds", "1", "--seconds", "0.05", "--threads", "1"]) == 0
+    assert "1 products: geometric mean" in capsys.readouterr().out
+    monkeypatch.setattr(products, "TOLERANCE", {"float": 0.0})
+    with pytest.raises(AssertionError, match="an error of"):
+        products.main(["--only", "NN:40x40x40:float", "--threads", "1"])

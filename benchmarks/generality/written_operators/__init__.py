@@ -7,6 +7,7 @@ from generality.written_operators import (
     arrays,
     attention,
     blocks,
+    estimation,
     features,
     imaging,
     learning,
@@ -30,6 +31,6 @@ __all__ = ["OPERATORS", "WrittenOperator"]
 MODULES = (
     learning, science, models, features, losses, simulation, signals, training, physics,
     networks, sequences, applications, imaging, numerics, blocks, attention, packages,
-    architectures, arrays, methods,
+    architectures, arrays, methods, estimation,
 )  # fmt: skip
 OPERATORS = {operator.name: operator for module in MODULES for operator in module.OPERATORS}

@@ -130,15 +130,20 @@ def _best(choices: Iterator[_Choice]) -> Plan | None:
             turned = _around(costs, shape, cost, turned=True)
             gains = turned.moved < WORTH * plan.moved and turned.moved + turned.late < WORTH * (plan.moved + plan.late)
             plan = turned if gains else plan
-        worth, certain = 1.0 if best is None else 1 / WORTH, 1 / BLOCKED if costs.block else 1.0
-        again = _rank(plan.estimate.cycles * max(worth, certain)), *rank[1:]
+        worth = 1.0 if best is None else 1 / WORTH
+        again = _rank(plan.estimate.cycles * max(worth, _margin(costs))), *rank[1:]
         if best is None or again < best[0]:
-            best = (_rank(plan.estimate.cycles * certain), *rank[1:]), plan
+            best = (_rank(plan.estimate.cycles * _margin(costs)), *rank[1:]), plan
     return best and best[1]
 
 
 def _rank(cycles: float) -> int:
     return round(math.log(cycles) / CLOSE)
+
+
+def _margin(costs: TileCosts) -> float:
+    """Times that the estimate of a plan counts."""
+    return 1 / BLOCKED if costs.block else 1.0
 
 
 def register_tiles(s: FlatStatement, core: Core) -> list[tuple[int, int]]:
@@ -179,9 +184,8 @@ def _choices(
                 if cost is None or block and cost.staged:  # panels of copies follow one another, whatever the terms are
                     continue
                 step = abs(s.write.stride(shape.row)) if shape.row else 0
-                certain = 1 / BLOCKED if block else 1.0
-                rank = _rank(costs.bound(shape, cost.cycles) * certain), _rank(cost.cycles * certain), step, -shape.accumulators
-                yield rank, costs, shape, cost
+                bound, cycles = (_rank(each * _margin(costs)) for each in (costs.bound(shape, cost.cycles), cost.cycles))
+                yield (bound, cycles, step, -shape.accumulators), costs, shape, cost
 
 
 def _block_sizes(s: FlatStatement, core: Core) -> list[int]:
