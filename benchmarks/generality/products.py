@@ -84,7 +84,8 @@ def timed(name: str, settings: Any) -> float:
     dims = ["m,k" if layout[0] == "N" else "k,m", "k,n" if layout[1] == "N" else "n,k"]
     a, b = (torch.randn(shape, dtype=torch.float32 if dtype == "float" else torch.float64) for shape in shapes)
     parameters = ", ".join(f"{dtype}({own.upper()}) {one}" for one, own in zip("AB", dims, strict=True))
-    function = tcjit.define(f"def f({parameters}) -> (C) {{ C(m,n) +=! A({dims[0]}) * B({dims[1]}) }}").f
+    own = f"product_{m}_{n}_{k}"  # one def for all would become dynamic: a kernel for many sizes
+    function = tcjit.define(f"def {own}({parameters}) -> (C) {{ C(m,n) +=! A({dims[0]}) * B({dims[1]}) }}")[own]
     left, right = a if layout[0] == "N" else a.T, b if layout[1] == "N" else b.T
     expected = left.double() @ right.double()
     error = float((function(a, b) - expected).abs().max() / expected.abs().max())

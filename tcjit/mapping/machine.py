@@ -27,8 +27,8 @@ class Costs:
 
     frequency: float = _constant(3e9, "Hz", "clock of a core at work", "dependent exclusive ors of integers, one a cycle")
     fma_latency: float = _constant(4.0, "cycles", "from a vector multiply-add to one that needs it", "dependent multiply-adds")
-    fma_rate: float = _constant(1.0, "per cycle", "vector multiply-adds that a core starts", "twelve independent chains of multiply-adds")
-    vector_load: float = _constant(1.0, "cycles", "a vector read by a core from its first cache", "sums over half that cache")
+    fma_rate: float = _constant(2.0, "per cycle", "vector multiply-adds that a core starts", "twelve independent chains of multiply-adds")
+    vector_load: float = _constant(0.75, "cycles", "a vector read by a core from its first cache", "sums over half that cache")
     l2_load: float = _constant(25.6, "bytes per cycle", "read by a core from its second cache", "sums over half that cache")
     l3_load: float = _constant(12.0, "bytes per cycle", "read by a core from the last cache", "sums over four times its second cache")
     gather: float = _constant(16.0, "cycles", "a vector read at indices from memory, in the first cache", "sums over indices in a vector")
@@ -40,7 +40,7 @@ class Costs:
     tlb: float = _constant(64.0, "entries", "pages whose addresses a core has at hand", "a chain of reads, each on another page")
     memory_read: float = _constant(2e10, "bytes per second", "read from memory by all cores", "sums over 256 MiB, in threads")
     memory_copy: float = _constant(1.5e10, "bytes per second", "read and written by all cores in a copy", "a copy of 128 MiB, in threads")
-    parallel_region: float = _constant(3e-6, "seconds", "to start and end a region of threads", "empty OpenMP regions")
+    parallel_region: float = _constant(1.5e-6, "seconds", "to start and end a region of threads", "empty OpenMP regions")
     passed_line: float = _constant(40.0, "cycles", "a line that one core writes and another one reads", "32 KiB, again and again")
     matrix_multiply: float = _constant(16.0, "cycles", "an instruction of a matrix unit", "independent products, where it has one")
 
@@ -133,10 +133,17 @@ class Core:
     tlb: int  # entries of the first level
     matrix_types: frozenset[str] = frozenset()  # as in Machine
     matrix_multiply: float = 16.0  # two tiles of a matrix unit
+    threads: int = 1  # cores that work together
 
     def copy_cycles(self, elements: int, *, together: bool = True) -> float:
         """Those of a copy of so many elements, whose neighbours stay ``together`` or part."""
         return elements * ((self.copy if together else self.transpose) + self.far(elements * self.element))
+
+    def passed_cycles(self, size: float) -> float:
+        """Those in which a core waits for so many bytes that another one wrote: for what one's first cache holds line by line, while
+        prefetchers are behind what follows."""
+        near = min(size, self.l1)
+        return near / LINE * self.passed_line + (size - near) * self.l3_byte
 
     def far_byte(self, size: int) -> float:
         """Cycles of a byte of what is read again, all of it so many bytes, where the second cache does not hold these."""
@@ -145,13 +152,6 @@ class Core:
     def far(self, size: int) -> float:
         """What the copy of an element takes more where all of them, of so many bytes, do not fit into the second cache, or into any."""
         return 0.0 if size <= self.l2 else self.beyond if size <= self.last else MOVES * self.element * self.memory_byte
-
-
-def passed_cycles(size: float, machine: Machine) -> float:
-    """Cycles in which a core waits for so many bytes that another one wrote: for what one's first cache holds line by line, while
-    prefetchers are behind what follows."""
-    near = min(size, machine.near_bytes)
-    return near / LINE * machine.costs.passed_line + (size - near) / machine.costs.l3_load
 
 
 def torn_lines(block: int, around: Iterable[tuple[int, int]], threads: int) -> int:
@@ -191,6 +191,7 @@ def core_of(machine: Machine, lanes: int, element: int) -> Core:
         tlb=int(costs.tlb),
         matrix_types=machine.matrix_types,
         matrix_multiply=costs.matrix_multiply,
+        threads=machine.threads,
     )
 
 

@@ -121,7 +121,7 @@ def test_whole_tiles_are_stored_without_masks() -> None:
 
 def test_prefetch() -> None:
     """The lines that the next tile along the lanes reads at a step, once for all rows."""
-    p = printer(MATMUL, {"A": (20, 600), "B": (600, 3000)})
+    p = printer(MATMUL, {"A": (8, 600), "B": (600, 3000)})
     lanes = p.nest.leaf.vectors * 16
     assert p.nest.prefetch == (Prefetch(1, "n"),) and p.nest.leaf.vectors > 1
     expected = [f"__builtin_prefetch(tc_p1 + {lanes + line});" for line in range(0, lanes, 16)]

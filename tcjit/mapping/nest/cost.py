@@ -21,7 +21,9 @@ from tcjit.mapping.nest.vector_forms import STORED_TOGETHER, is_dot_product, pre
 
 # Vector instructions of what is computed, by the text that is printed for it.
 CALLS = {"fabs": 1.0, "abs": 1.0, "fmin": 4.0, "fmax": 4.0}
-OTHER_CALL = 20.0
+OTHER_CALL = 20.0  # of float32, as of exp; of float64 twice as many
+LONG_CALLS = frozenset({"sigmoid", "tanh", "erf", "pow"})  # which take as long as two
+DIVISION = 16.0  # as long as so many others
 UPDATES = {"+=": 1.0, "*=": 1.0, "min=": 3.0, "max=": 3.0}  # of an update alone: a NaN must stay in minima and maxima
 EDGE = 2.0  # of an accumulator's start and its store
 INTERLEAVED = 2.0  # shuffles of each row where neighbours in several rows are stored together,
@@ -61,7 +63,9 @@ def instructions(body: Expr, operator: str) -> float:
     def count(expr: Expr) -> float:
         if isinstance(expr, (Access, Const, Index)):
             return 0.0
-        own = 0.0 if isinstance(expr, Cast) else CALLS.get(expr.function, OTHER_CALL) if isinstance(expr, Call) else 1.0
+        own = 0.0 if isinstance(expr, Cast) else DIVISION if getattr(expr, "op", "") == "/" else 1.0
+        if isinstance(expr, Call):
+            own = CALLS.get(expr.function, OTHER_CALL * (1 + (expr.function in LONG_CALLS)) * (1 + (expr.dtype == "float64")))
         return own + sum(map(count, children(expr)))
 
     if (term := predicated(body, operator)) is not None:
@@ -104,8 +108,9 @@ class TileCosts(TileSpace):
     def uses(self) -> tuple[OperandUse, ...]:
         return tuple(OperandUse(self, operand) for operand in self.operands)
 
-    def estimate(self, shape: Shape) -> Estimate | None:
-        """The cost of a tile; None where registers do not suffice, or the text would be too long."""
+    def estimate(self, shape: Shape, turned: Collection[int] = ()) -> Estimate | None:
+        """The cost of a tile; None where registers do not suffice, or the text would be too long. Of the operands that are ``turned`` those
+        are read where they lie that would be copied, and the others copied."""
         core, extent, uses = self.core, self.s.extents, self.uses
         row, vectors, rows = shape.row, shape.vectors, shape.rows
         accumulators, moving = shape.accumulators, sum(use.moves for use in uses)
@@ -124,7 +129,8 @@ class TileCosts(TileSpace):
         for number, use in enumerate(uses):
             conflict_misses = use.conflict_misses(shape)
             parts = 0.0 if use.moves else self.line_parts(use, shape, steps // blocks)
-            if use.is_staged(row, rows, vectors) or (use.copyable and tiles * blocks * (conflict_misses + parts) > use.copy):
+            pays = use.is_staged(row, rows, vectors) or (use.copyable and tiles * blocks * (conflict_misses + parts) > use.copy)
+            if pays != (number in turned):
                 staged.append(number)
             else:
                 again += conflict_misses
@@ -135,6 +141,7 @@ class TileCosts(TileSpace):
             if use.bytes < core.element and number not in staged:
                 conversions += (distinct[number] if share else many) * CONVERSION * core.multiply_add
             copied += use.copy if number in staged else 0.0
+        copied -= max((uses[number].saved_by_blocks for number in staged), default=0.0)  # of one operand: it has the loop around
         chains = accumulators * core.multiply_add / core.latency  # as long as one: twice as many also wait for loads, or fill two units
         latency = core.latency * self.points * (2 - chains / CHAINS) if chains < CHAINS else 0.0
         masks = self.points * rows * shape.columns * self.row_mask * core.multiply_add
@@ -211,18 +218,25 @@ class TileCosts(TileSpace):
         return STALL / LINE * sum(use.bytes * min(use.elements, use.operand.flats[0].elements) for use in apart)
 
     @cached_property
+    def either_way(self) -> tuple[int, ...]:
+        """Operands, by their number, that may be copied or not: what the first cache does not hold, and several results read."""
+        some = (number for number, use in enumerate(self.uses) if use.copyable and not use.strided)
+        return tuple(number for number in some if self.uses[number].is_large and self.uses[number].results > 1)
+
+    @cached_property
     def gains_by_blocks(self) -> bool:
         """Whether blocks of terms around all tiles keep near what these read, whose terms lie in lines apart. Of rows along the terms
         prefetchers would begin again for each block, and what comes from memory has blocks of its own."""
         far = [use for use in self.uses if use.beyond]
         return bool(far) and all(use.step >= LINE and use.elements * use.bytes <= self.core.last // 2 for use in far)
 
-    def tlb_misses(self, shape: Shape, number: int) -> float:
-        """Cycles of all tiles for the pages that an operand's terms lie on, where the TLB does not have them: the more, the longer each."""
+    def tlb_misses(self, shape: Shape, number: int, terms: int) -> float:
+        """Cycles of all tiles, which sum so many terms before the next one, for the pages that an operand's terms lie on, where the TLB
+        does not have them: the more, the longer each."""
         core, use = self.core, self.uses[number]
-        pages = self.block_trips * min(use.step, core.page) / core.page
+        pages = terms * min(use.step, core.page) / core.page
         tiles = self.results / prod((shape.vectors * core.lanes, *(count for _, count in shape.leaf_rows)))
-        return tiles * self.blocks * pages * WALK * min(1.0, pages / MANY_PAGES) if pages > core.tlb else 0.0
+        return tiles * self.trips / terms * pages * WALK * min(1.0, pages / MANY_PAGES) if pages > core.tlb else 0.0
 
     def is_strided(self, use: OperandUse, staged: bool) -> bool:
         """Whether an operand comes from beyond the second cache a line or two at each term."""
@@ -304,4 +318,5 @@ class TileCosts(TileSpace):
         """Bytes that a tile reads from the second cache: of two panels the first one holds the larger, or none."""
         if max(lane_panel, row_panel) < self.core.l1 / 2:
             return min(lane_panel, row_panel)
-        return lane_panel + row_panel if lane_panel + row_panel > self.core.l2 else lane_panel
+        neither = min(lane_panel, row_panel) > self.core.l1 or lane_panel + row_panel > self.core.l2
+        return lane_panel + row_panel if neither else lane_panel

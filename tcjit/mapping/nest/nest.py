@@ -23,6 +23,7 @@ class Leaf:
     dimensions; ``window`` are short terms that are written out whole. With ``reload``, loads are not kept from one point of the window to
     the next: registers would not suffice. Of a ``depth``, so many points of a term, the registers are those of a matrix unit, whose
     instructions sum them at once. ``block``: the terms that all tiles sum before the next ones, 0 where each sums all of them.
+    ``staged``: the operands, by number, that it reads from copies.
     """
 
     lane: str
@@ -32,6 +33,7 @@ class Leaf:
     reload: bool = False
     depth: tuple[str, int] | None = None
     block: int = 0
+    staged: frozenset[int] = frozenset()
 
     def tile(self, dim: str, width: int) -> int:
         """Points of a dimension in the leaf, windows aside, with ``width`` lanes in a vector."""

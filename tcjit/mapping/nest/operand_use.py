@@ -27,6 +27,7 @@ UPDATES_OF_ELEMENT = 8  # that is fetched for a tile to come, at least
 CROWDED_USES = 64  # lines that rows a page apart drive out of the first cache: of those that rows share, so not at every use
 SHARED_MATRICES = 4  # that threads take one of each, rather than parts of the rows of all
 STREAM_USES = 16  # tiles that read an element as it comes from memory, at most
+CONFLICTS = 0.75  # of the lines that a cache's sets hold may be one operand's: others lie there, too
 COPY_SHARE = 0.2  # of an operand's arithmetic that a copy into panels may cost where only the cache's ways ask for it
 
 
@@ -139,7 +140,7 @@ class OperandUse:
         before = all(part in costs.once for part in walk(operand.value) if isinstance(part, Access))
         others = prod(count for dim, count in costs.shared.items() if dim in names(operand.value))  # iterations, with their own elements
         every = size * self.bytes * (others if costs.cold and not before else 1)  # bytes of all iterations
-        self.beyond = every > core.l2
+        self.beyond, self.is_large = every > core.l2, every > core.l1
         more = core.far(every) if before or not costs.cold else core.far(every) / MOVES  # it is read from afar, and written near
         self.load = core.load
         if self.moves and (stride == 1 or stride in SHUFFLED and self.bytes == core.element):
@@ -155,7 +156,12 @@ class OperandUse:
         # rows of results are packed in vectors
         packed = operand.is_packed and (self.moves or not any(map(operand.is_contiguous, s.outputs)))
         transpose = core.transpose * (PACKED * len(operand.flats) if packed else 1)
-        self.copy = size * ((core.copy if together else transpose) + more) / (costs.iterations if before else 1)
+        together_made = self.is_large and (before or not costs.shared)  # by all threads, each of which reads what others wrote
+        passed = core.threads * core.passed_cycles(every * (1 - 1 / core.threads)) if together_made else 0.0
+        element = core.copy if together else transpose
+        self.copy = (size * (element + more) + passed) / (costs.iterations if before else 1)
+        # cycles that blocks of it save, which each core packs by itself and then has near
+        self.saved_by_blocks = size * core.far(every) / MOVES + passed if self.beyond and not (costs.shared or costs.block) else 0.0
         extents = {**(costs.shared if costs.cold else {}), **s.extents}
         self.copyable = not costs.over_terms and operand.value not in costs.kept and operand.is_copyable(extents)
         loaded = 2 if self.bytes == core.element else 1  # the greatest stride of lanes that loads do not gather
@@ -171,13 +177,18 @@ class OperandUse:
         apart = not staged and self.step > width * self.bytes and self.step % LINE
         return width * (self.costs.core.element if staged else self.bytes) + (LINE if apart else 0)
 
+    def width(self, shape: Shape) -> int:
+        """Bytes of a tile's lanes, or from the first of its rows to the last, at one term."""
+        return (shape.vectors * self.costs.core.lanes if self.moves else shape.rows * self.rows[shape.row]) * self.bytes
+
     def row_span(self, shape: Shape, staged: bool) -> int:
-        """Bytes that all rows take from the caches at one term, window included: whole lines, where the next term's do not follow."""
+        """Bytes that all rows take from the caches at one term, window included: whole lines, where the next term's do not follow, which
+        rows begin anywhere in."""
         own = shape.rows * self.costs.points * self.bytes
         apart = self.rows[shape.row] * self.bytes  # from one row to the next
-        if staged or self.costs.over_terms or self.step < LINE or apart * shape.rows < LINE:
+        if staged or self.costs.over_terms or self.step < LINE or not own % LINE and not self.step % LINE and apart == self.bytes:
             return own
-        return max(own, -(-min(apart, LINE) * shape.rows // LINE) * LINE)
+        return max(own, LINE + min(apart, LINE) * (shape.rows - 1))
 
     def streamed(self, shape: Shape, elements: int) -> int:
         """Bytes that a tile with its lanes in terms, so many elements of a row, reads from the second cache: what moves with the rows stays
@@ -202,7 +213,7 @@ class OperandUse:
     def conflict_misses(self, shape: Shape) -> float:
         """Cycles of a tile for lines that other tiles have read, where those of one tile meet in the second cache's sets and leave it."""
         costs, core, dims = self.costs, self.costs.core, self.operand.dims
-        if not self.beyond or self.operand.single is None:
+        if not self.is_large or self.operand.single is None:
             return 0.0
         width = shape.vectors * core.lanes
         tile = {costs.lane: width, **({shape.row: shape.rows} if shape.row else {})}
@@ -215,7 +226,7 @@ class OperandUse:
         steps += [(self.operand.stride(shape.row) * self.bytes, shape.rows)] if shape.row else []
         far = [(step, count) for step, count in steps if step >= LINE]
         lines = prod(count for _, count in far) // costs.blocks
-        if lines <= conflict_capacity(gcd(*(step for step, _ in far)), core.l2 // L2_WAYS, L2_WAYS):
+        if lines <= CONFLICTS * conflict_capacity(gcd(*(step for step, _ in far)), core.l2 // L2_WAYS, L2_WAYS):
             return 0.0
         beside = -(-width * self.bytes // LINE) if self.moves else 1
         return lines * beside * LINE / core.element * core.beyond / MOVES * (1 - 1 / readers)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import permutations, product
+from itertools import chain, combinations, permutations, product
 from math import prod
 from operator import itemgetter
 
@@ -37,7 +37,9 @@ BLOCK_TERMS = 512  # terms that accumulators sum: the sum of more loses digits, 
 BLOCK_SIZES = (128, 256)  # terms that all tiles sum before the next ones, where operands are read as they lie
 LEAST_BLOCKS = 4  # of them that a sum has: what blocks store and load again is more than they save else
 BLOCKED = 0.96  # of the time of tiles that sum all terms that blocks around them may take: the model knows tiles better
-STRIDED_LINE = 12.0  # cycles of a line from beyond the second cache that lies apart from those of the terms beside it
+STRIDED_LINE = 24.0  # cycles of a line from beyond the second cache that lies apart from those of the terms beside it
+LINES_ALONE = 8  # side by side, of which prefetchers foresee none: of more they have the others
+FETCHED = 0.5  # of that for lines that are asked for ahead
 STREAMED_ROWS = 16  # of a matrix that is read once, side by side: prefetchers follow about as many
 BLOCK_EDGES = 4  # times the cycles in which a tile's accumulators are loaded and stored that a block of terms takes at least
 CACHED = 0.75  # of the second cache that what tiles read again takes at most: its sets fill unevenly, and results pass through it
@@ -45,7 +47,8 @@ BLOCK_STARTS = 10  # times the cycles in which threads start that a block around
 STREAMED_PAGES = 4  # of each of them that a thread takes at once, at most
 PARTS = 4  # their number is a multiple of, as that of threads often is
 ROUNDING = ("float32", "float64")  # types whose sums lose digits
-WORTH = 0.9  # of the time of a plan that another one may take for what its loops read again: that part of the model is rough
+WORTH = 0.9  # of what loops move from beyond the second cache that others around the same tile move, at most: it is a rough estimate
+GAIN = 0.98  # of the time of a plan that one of another tile takes at most, whose own time is longer
 HIDDEN = 0.2  # of a tile's time that memory may take without a trace
 OVERLAPPED = 1.1  # times what one iteration of a loop reads that two read, at most, where they read nearly the same
 CLOSE = 0.01  # estimates that differ by less are equal: the nearer writes, then the longer tile, decide
@@ -108,7 +111,9 @@ def plan_nest(
     """The nest of a reduction that the model expects to be fastest, with lanes and rows as ``leaf`` has them where there is one, or of the
     rows and vectors of ``register_tile`` as far as extents allow; a MappingError where there is none. Operands whose values are ``kept``
     are not copied. ``cold``: no cache holds what all iterations of its shared loops read."""
-    plan = _best(_choices(s, core, leaf, register_tile, kept, cold=cold))
+    choices = list(_choices(s, core, leaf, register_tile, kept, cold=cold))
+    as_leaf = [choice for choice in choices if leaf is not None and choice[-1].staged == leaf.staged]
+    plan = _best(as_leaf or choices)
     if plan is None and leaf is not None:  # dimensions of the tile were merged when its operands had been copied
         plan = _best(_choices(s, core, None, register_tile, kept, cold=cold))
     if plan is None:
@@ -118,7 +123,7 @@ def plan_nest(
     return replace(plan, nest=replace(plan.nest, loops=(*loops, *plan.nest.loops)), estimate=estimate)
 
 
-def _best(choices: Iterator[_Choice]) -> Plan | None:
+def _best(choices: Iterable[_Choice]) -> Plan | None:
     """The plan of the register tile that takes the least time with its loops, or that of the tile that does alone where the loops of others
     gain little. What loops read again only adds to a tile's time, so that the plans of few tiles are made."""
     best: tuple[tuple[float, ...], Plan] | None = None
@@ -130,7 +135,7 @@ def _best(choices: Iterator[_Choice]) -> Plan | None:
             turned = _around(costs, shape, cost, turned=True)
             gains = turned.moved < WORTH * plan.moved and turned.moved + turned.late < WORTH * (plan.moved + plan.late)
             plan = turned if gains else plan
-        worth = 1.0 if best is None else 1 / WORTH
+        worth = 1.0 if best is None else 1 / GAIN
         again = _rank(plan.estimate.cycles * max(worth, _margin(costs))), *rank[1:]
         if best is None or again < best[0]:
             best = (_rank(plan.estimate.cycles * _margin(costs)), *rank[1:]), plan
@@ -180,12 +185,20 @@ def _choices(
                     continue
                 if shape.depth and register_tile and register_tile != (shape.rows, shape.vectors):
                     continue
-                cost = estimate_matrix(costs, shape) if shape.depth else costs.estimate(shape)
-                if cost is None or block and cost.staged:  # panels of copies follow one another, whatever the terms are
-                    continue
-                step = abs(s.write.stride(shape.row)) if shape.row else 0
-                bound, cycles = (_rank(each * _margin(costs)) for each in (costs.bound(shape, cost.cycles), cost.cycles))
-                yield (bound, cycles, step, -shape.accumulators), costs, shape, cost
+                for cost in _estimates(costs, shape):
+                    step = abs(s.write.stride(shape.row)) if shape.row else 0
+                    bound, cycles = (_rank(each * _margin(costs)) for each in (costs.bound(shape, cost.cycles), cost.cycles))
+                    yield (bound, cycles, step, -shape.accumulators), costs, shape, cost
+
+
+def _estimates(costs: TileCosts, shape: Shape) -> Iterator[Estimate]:
+    """The costs of a tile with each set of copies that may pay."""
+    some = () if shape.depth else costs.either_way
+    for turned in chain.from_iterable(combinations(some, count) for count in range(len(some) + 1)):
+        cost = estimate_matrix(costs, shape) if shape.depth else costs.estimate(shape, turned)
+        if cost is None:
+            return
+        yield cost
 
 
 def _block_sizes(s: FlatStatement, core: Core) -> list[int]:
@@ -193,8 +206,14 @@ def _block_sizes(s: FlatStatement, core: Core) -> list[int]:
     are all used again."""
     total = sum(flat.elements * DTYPES[access.dtype].bytes for access, flat in s.reads.items())
     fits = s.operator == "+=" and (s.in_memory or not s.epilogue) and has_vector_form(s.body) and len(s.terms) == 1 and total > core.l2
+    fits = fits and _sums_all_terms(s)
     fits = fits and all(any(s.extent(dim) > 1 and not flat.stride(dim) for dim in s.outputs) for flat in s.reads.values())
     return [0, *(size for size in BLOCK_SIZES if fits and s.extent(s.terms[0]) >= LEAST_BLOCKS * size)]
+
+
+def _sums_all_terms(s: FlatStatement) -> bool:
+    """Whether no condition has a part of the terms count for each result."""
+    return not any(dims & set(s.terms) for dims in s.joint_conditions)
 
 
 def _at_one_iteration(s: FlatStatement) -> FlatStatement:
@@ -277,7 +296,7 @@ def _blocks(costs: TileCosts, shape: Shape, cost: Estimate, *, crowded: bool) ->
     most = _streamed_terms(costs, shape, cost, bool(parts)) if streams else BLOCK_TERMS
     width, rows = shape.vectors * core.lanes, shape.rows if shape.row else 1
     again = not costs.over_terms and any(use.results > (rows if use.moves else width) for use in costs.uses)  # by another tile
-    kept = s.in_memory or not s.epilogue  # between blocks of all panels
+    kept = _sums_all_terms(s) and (s.in_memory or not s.epilogue)  # between blocks of all panels
     far = streams or (kept and again and (crowded or cost.lane_panel + cost.row_panel > CACHED * core.l2))
     if costs.over_terms and not streams and (cached := _cached_terms(costs, shape)):
         most, far = cached, True
@@ -415,8 +434,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     inside = _overlapping_inside(costs, tile, inside)
     counts = {dim: -(-s.extent(dim) // tile.get(dim, 1)) for dim in inside}
     again = any(s.extent(dim) > tile.get(dim, 1) for dim in outside)
-    whole = not any(dims & set(s.terms) for dims in s.joint_conditions)  # else a part of the terms counts for each result
-    crowded = again and whole and _part(counts, panel, core) == 1 and 2 * prod(counts.values()) * panel > core.last
+    crowded = again and _sums_all_terms(s) and _part(counts, panel, core) == 1 and 2 * prod(counts.values()) * panel > core.last
     blocks, far, rows_apart = _blocks(costs, shape, cost, crowded=crowded)
     if far and not costs.block:
         panel = panel * blocks[0].block // s.extent(blocks[0].dim)
@@ -428,7 +446,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     loops = [*batch, *around, *terms]
     reload = bool(shape.window) and not cost.share and shape.accumulators > 4
     depth = (shape.depth, DEPTH) if shape.depth else None
-    leaf = Leaf(shape.lane, shape.vectors, shape.leaf_rows, shape.window, reload, depth, costs.block)
+    leaf = Leaf(shape.lane, shape.vectors, shape.leaf_rows, shape.window, reload, depth, costs.block, cost.staged)
     nest = Nest(tuple(loops), leaf)
     if not shape.depth:
         several = [loop.dim for loop in loops if loop.dim in s.outputs and s.extent(loop.dim) > loop.block]
@@ -439,9 +457,15 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     traffic = Traffic(s, nest, found, cost.staged, core.element)
     moved = traffic.cycles(core)
     late = traffic.written_late * core.l3_byte if moved else 0.0
-    stalls = costs.stalls(shape, cost.staged, [prefetch.operand for prefetch in nest.prefetch])
+    fetched = [prefetch.operand for prefetch in nest.prefetch]
+    stalls = costs.stalls(shape, cost.staged, fetched)
     stalls += traffic.into_of(core.l2, len(found)) * core.l3_byte if costs.block else 0.0  # results, which each block waits for
     streams = far and not costs.block
-    for number in (number for number, use in enumerate(costs.uses) if not streams and costs.is_strided(use, number in cost.staged)):
-        stalls += traffic.into_of(core.l2, number) / LINE * STRIDED_LINE + costs.tlb_misses(shape, number)
+    before_next = blocks[0].block if streams else costs.block_trips  # terms that a tile sums
+    for number, use in enumerate(costs.uses):
+        if not costs.is_strided(use, number in cost.staged) or streams and use.streams(shape):
+            continue
+        lines = max(1.0, use.width(shape) / LINE)  # at each term
+        line = STRIDED_LINE * (FETCHED if number in fetched else 1) * min(1.0, LINES_ALONE / lines)
+        stalls += traffic.into_of(core.l2, number) / LINE * line + costs.tlb_misses(shape, number, before_next)
     return Plan(nest, found, costs.body, replace(cost, cycles=costs.bound(shape, cost.cycles, moved) + stalls), moved, late)

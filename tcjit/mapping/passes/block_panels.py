@@ -18,7 +18,7 @@ from tcjit.errors import MappingError
 from tcjit.grammar.ast import Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
-from tcjit.mapping.machine import MOVES, TORN, Core, Machine, passed_cycles, torn_lines
+from tcjit.mapping.machine import MOVES, TORN, Core, Machine, torn_lines
 from tcjit.mapping.nest.epilogue import epilogue_of
 from tcjit.mapping.nest.nest import Leaf
 from tcjit.mapping.nest.operands import Operand
@@ -152,7 +152,7 @@ class _Blocks:
         if not self.staged or not self.s.is_box or not worth_region(cycles, self.machine.costs):
             return Blocking()
         packing = [(operand, core.transpose * prod(map(self.s.extent, operand.dims))) for operand in self.staged]
-        passed = passed_cycles(sum(map(self.bytes, self.staged)), self.machine)
+        passed = core.passed_cycles(sum(map(self.bytes, self.staged)))
         best, least = Blocking(), WORTH * (sum(cost for _, cost in packing) + passed + cycles / threads)
         for dim in (leaf.lane, *(row for row, _ in leaf.rows)):
             tiles = -(-self.extents.get(dim, 0) // (size := leaf.tile(dim, core.lanes)))

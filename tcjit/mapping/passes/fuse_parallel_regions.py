@@ -16,7 +16,7 @@ from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
 from tcjit.mapping.fused_run import FusedRun, Uses, bytes_of, may_have_nest
-from tcjit.mapping.machine import TORN, Machine, passed_cycles, torn_lines
+from tcjit.mapping.machine import TORN, Machine, core_of, torn_lines
 from tcjit.mapping.operations import operations
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import number_of_chunks
@@ -93,7 +93,7 @@ class _Regions:
         regions = (sum(alone) - 1) * costs.parallel_region * costs.frequency
         small = sum(own for own, worth in zip(cycles, alone) if not worth) * (threads - 1) / threads
         written = sum(bytes_of(self.tensors[name]) for name in run.written if self.tensors[name].role == "temporary")
-        return regions + small + passed_cycles(written / 2, self.machine)
+        return regions + small + core_of(self.machine, 1, 1).passed_cycles(written / 2)
 
     def cost(self, members: Sequence[Uses], run: FusedRun, loop: int) -> float:
         """Cycles that blocks of a loop take more: threads pack the same operands, have blocks of different sizes, or write parts of the

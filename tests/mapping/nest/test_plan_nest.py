@@ -206,7 +206,7 @@ def test_threads_share_equal_parts_of_streamed_rows() -> None:
 
 def test_what_the_last_cache_holds_is_not_streamed() -> None:
     """Its rows come in parts, which the processor does not foresee: each step fetches what the next tile reads."""
-    s = flat(MATMUL, {"A": (20, 600), "B": (600, 3000)})
+    s = flat(MATMUL, {"A": (8, 600), "B": (600, 3000)})
     far, near = (plan_nest(s, replace(CORE, last=last)).nest for last in (1 << 22, 1 << 26))
     assert [loop.dim for loop in far.loops][:2] != [loop.dim for loop in near.loops][:2]
     assert near.loops[0].dim == "n" and "k" not in {loop.dim for loop in near.loops[:-1]}
@@ -385,7 +385,7 @@ def test_nothing_to_copy() -> None:
 
 def test_windows_are_not_copied() -> None:
     """Their accesses name an element several times."""
-    text = "def f(float(C,H) X, float(F,C,K) G) -> (O) { O(f,h) +=! X(c,4*h+k) * G(f,c,k) where h in 0:40 }"
+    text = "def f(float(C,H) X, float(F,C,K) G) -> (O) { O(f,h) +=! X(c,2*h+k) * G(f,c,k) where h in 0:80 }"
     result = tiled(text, {"X": (16, 200), "G": (64, 16, 3)})
     assert not any(a.tensor == "X_staged" for a in result.assignments)
 
@@ -449,7 +449,7 @@ def test_loops_whose_iterations_read_the_same_are_inside() -> None:
 def test_rows_that_meet_in_the_sets_of_a_cache_are_streamed(columns: int, streamed: bool) -> None:
     """Lines of a column that lie whole pages apart drive one another out before other tiles of results read them."""
     nest = plan_nest(flat(MATMUL, {"A": (16, 1024), "B": (1024, columns)}), CORE).nest
-    assert (nest.loops[0].dim == "k") == streamed
+    assert (nest.loops[0].dim == "k" and not nest.leaf.block) == streamed
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -459,3 +459,25 @@ def test_the_larger_operand_is_read_once_beside_lanes_in_terms(turned: bool) -> 
     shapes = {"A": (9, 680), "B": (1536, 680)}
     nest = plan_nest(flat(text, {"A": shapes["B"], "B": shapes["A"]} if turned else shapes), CORE).nest
     assert nest.leaf.lane == "k" and nest.loops[0].dim == ("m" if turned else "n")
+
+
+def test_copies_are_a_choice_of_the_model() -> None:
+    """Each set of operands that the first cache does not hold, and that several results read, may be copied; the tile of a plan that is
+    made again, as for a block of the results, reads the same copies."""
+    s = flat("def f(float(K,M) A, float(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n) }", {"A": (512, 1024), "B": (512, 768)})
+    choices = list(plan_nest_module._choices(s, CORE, None, ()))
+    assert {cost.staged for _, _, _, cost in choices} == {frozenset(some) for some in ((), (0,), (1,), (0, 1))}
+    for staged in {cost.staged for _, _, _, cost in choices}:
+        leaf = replace(plan_nest(s, CORE).nest.leaf, staged=staged)
+        assert plan_nest(s, CORE, leaf).estimate.staged == staged
+    small = flat(MATMUL, {"A": (20, 30), "B": (30, 40)})
+    assert all(not cost.staged for _, _, shape, cost in plan_nest_module._choices(small, CORE, None, ()) if shape.lane == "n")
+    once = flat("def f(float(K,N) X, float(K) v) -> (Y) { Y(n) +=! v(k) * X(k,n) }", {"X": (3000, 500), "v": (3000,)})
+    assert all(not cost.staged for _, _, _, cost in plan_nest_module._choices(once, CORE, None, ()))
+
+
+def test_rows_a_page_apart_are_copied() -> None:
+    """They meet in so few sets that they leave the caches before the next tile reads them."""
+    text = "def f(float(K,M) A, float(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n) }"
+    plan = plan_nest(flat(text, {"A": (512, 1024), "B": (512, 768)}), CORE)
+    assert any(plan.operands[number].flats[0].tensor == "A" for number in plan.estimate.staged)

@@ -69,7 +69,7 @@ def test_lines_of_a_step() -> None:
 def test_the_next_tile_is_that_of_the_innermost_loop() -> None:
     """Not that of another loop, whose next tile is as many tiles later as the loops inside have."""
     text = "def f(float(A,8,D) X, float(A,D,N) U) -> (O) { O(n,a,m) +=! X(a,m,d) * U(a,d,n) }"
-    nest = plan_nest(flat(text, {"X": (64, 8, 88), "U": (64, 88, 2172)}), CORE).nest
+    nest = plan_nest(flat(text, {"X": (64, 8, 88), "U": (64, 88, 2172)}), CORE, None, (8, 3)).nest
     loops = [loop.dim for loop in nest.loops if loop.dim in "na"]
     assert [prefetch.dim for prefetch in nest.prefetch] == loops[-1:] and nest.leaf.lane == "n" and len(loops) > 1
 
