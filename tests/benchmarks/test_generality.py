@@ -376,6 +376,9 @@ def test_products_are_drawn_and_compared(capsys: pytest.CaptureFixture[str], mon
     monkeypatch.setenv("TCJIT_CACHE_DIR", "")
     assert products.main(["--only", "TT:24x40x300:double", "--rounds", "1", "--seconds", "0.05", "--threads", "1"]) == 0
     assert "1 products: geometric mean" in capsys.readouterr().out
+    assert all(name.split(":")[1].count("x") == 3 for name in products.drawn(3, 2, True))
+    assert products.main(["--only", "NT:5x24x40x30:float", "--rounds", "1", "--seconds", "0.05", "--threads", "1"]) == 0
+    assert "C: loops b" in capsys.readouterr().out
     monkeypatch.setattr(products, "TOLERANCE", {"float": 0.0})
     with pytest.raises(AssertionError, match="an error of"):
         products.main(["--only", "NN:40x40x40:float", "--threads", "1"])
