@@ -1,8 +1,8 @@
 """What the analytic models know of a processor, and what its work costs; the runtime fills it in.
 
 Costs are tables of constants of a CPU and of a GPU, each with its unit, what it means, and how it is measured. The defaults of CPUs are
-those of a server's core with two vector units; ``tcjit doctor --calibrate`` measures those of the machine at hand (``runtime.calibrate``) and keeps them beside
-the kernels.
+those of a server's core with two vector units; ``tcjit doctor --calibrate`` measures those of the machine at hand (``runtime.calibrate``)
+and keeps them beside the kernels.
 """
 
 from __future__ import annotations

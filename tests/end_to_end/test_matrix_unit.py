@@ -33,7 +33,7 @@ def _matrix_unit(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def machine_of(tool: host.Compiler) -> Machine:
         found, types = own(tool), frozenset({"bfloat16", "int8"})
-        costs = replace(found.costs, fma_rate=0.02)
+        costs = replace(found.costs, fma_rate=0.02, parallel_region=3e-6)
         return replace(found, vector_bytes=64, vector_registers=32, dot_ways=4, bfloat16_dots=True, matrix_types=types, costs=costs)
 
     monkeypatch.setattr(cpu, "machine_of", machine_of)

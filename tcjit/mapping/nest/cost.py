@@ -23,14 +23,15 @@ from tcjit.mapping.nest.vector_forms import STORED_TOGETHER, is_dot_product, pre
 CALLS = {"fabs": 1.0, "abs": 1.0, "fmin": 4.0, "fmax": 4.0}
 OTHER_CALL = 20.0  # of float32, as of exp; of float64 twice as many
 LONG_CALLS = frozenset({"sigmoid", "tanh", "erf", "pow"})  # which take as long as two
-DIVISION = 16.0  # as long as so many others
+DIVISION = 20.0  # as long as so many others
+BFLOAT16_DOT = 4.0  # the same of one that adds the products of pairs of bfloat16; those of integers take as long as a multiply-add
 UPDATES = {"+=": 1.0, "*=": 1.0, "min=": 3.0, "max=": 3.0}  # of an update alone: a NaN must stay in minima and maxima
 EDGE = 2.0  # of an accumulator's start and its store
 INTERLEAVED = 2.0  # shuffles of each row where neighbours in several rows are stored together,
 EXTRACTED = 2.0  # and for the place of each lane what it takes to extract and to store what belongs there
 MASK = 1.0  # the more of a store under a mask
 ACROSS_LANES = 5.5  # dependent multiply-adds that the sum over the lanes of a row takes as long as: a shuffle and an addition for each half
-CONVERSION = 1.0  # of a vector of narrower elements as it is loaded
+CONVERSION = 2.0  # of a vector of narrower elements as it is loaded
 CHAINS = 2.0  # times the sums that one multiply-add's latency asks for, at which none of it shows
 SPILL = 0.2  # cycles of a step for each accumulator, where a window that is written out leaves few registers: some go through memory
 SPARE_REGISTERS = 2  # that the compiler wants for such a window
@@ -58,7 +59,7 @@ PARTIAL_LANES = 0.15  # of a tile's time for one with fewer lanes: its loads are
 def instructions(body: Expr, operator: str) -> float:
     """Vector instructions of one update; a product is part of the multiply-add."""
     if is_dot_product(body):
-        return 1.0
+        return BFLOAT16_DOT if body.dtype == "float32" else 1.0
 
     def count(expr: Expr) -> float:
         if isinstance(expr, (Access, Const, Index)):

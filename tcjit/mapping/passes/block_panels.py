@@ -159,6 +159,8 @@ class _Blocks:
             block = -(-tiles // threads)
             if tiles < threads or -(-tiles // block) < threads:
                 continue
+            if leaf.depth and self.extents[dim] % (block * size):
+                continue  # a matrix unit has no partial tiles, and none overlap where the last block is shorter
             own = sum(cost / threads if dim in operand.dims else cost for operand, cost in packing)
             torn = TORN * core.passed_line * self.torn(dim, block * size)
             loops = [(dim, block * size)]

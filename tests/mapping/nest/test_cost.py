@@ -135,7 +135,7 @@ def test_points_of_rows_that_terms_put_on_pages_or_in_few_sets_are_copied(step: 
     ("body", "expected"),
     [
         ("X(m,k) * Y(k,n)", 1.0),
-        ("X(m,k) / Y(k,n)", 17.0),  # and its addition
+        ("X(m,k) / Y(k,n)", 21.0),  # and its addition
         ("exp(X(m,k) + Y(k,n))", 22.0),
         ("tanh(X(m,k) + Y(k,n))", 42.0),
         ("exp(double(X(m,k)) + double(Y(k,n)))", 42.0),

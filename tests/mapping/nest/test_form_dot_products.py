@@ -23,6 +23,7 @@ from tcjit.codegen.dialect import C
 from tcjit.grammar.printer import show
 from tcjit.mapping.assignment import Temporaries
 from tcjit.mapping.machine import Machine
+from tcjit.mapping.nest import cost
 from tcjit.mapping.nest.form_dot_products import DotProducts, form_dot_products
 from tcjit.mapping.nest.narrow_factors import with_conditions_inside
 from tcjit.mapping.options import Options
@@ -258,6 +259,12 @@ def test_long_sums_in_blocks_of_their_terms(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- bfloat16
 
 BFLOATS = replace(AVX512, bfloat16_dots=True)
+
+
+@pytest.fixture
+def fast_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor whose instruction for them takes as long as a multiply-add."""
+    monkeypatch.setattr(cost, "BFLOAT16_DOT", 1.0)
 PAIRS = "def f(bfloat16(M,K) X, bfloat16(K,N) Y) -> (O) { O(m,n) +=! X(m,k) * Y(k,n) }"
 WINDOWS = """
 def f(bfloat16(N,C,H) X, bfloat16(F,C,I) Y) -> (O) {
@@ -281,15 +288,15 @@ def reductions(text: str, shapes: Shapes, machine: Machine) -> list[str]:
         (PAIRS, {"X": (100, 1), "Y": (1, 96)}, False),
     ],
 )
-def test_pairs_of_bfloat16(text: str, shapes: Shapes, pairs: bool) -> None:
-    """Where the machine has an instruction for them, and the model says that their copies pay."""
+def test_pairs_of_bfloat16(text: str, shapes: Shapes, pairs: bool, fast_pairs: None) -> None:
+    """Where the machine has a fast instruction for them, and the model says that their copies pay."""
     assert any(line.endswith(", dot2") for line in reductions(text, shapes, BFLOATS)) is pairs
     assert not any("dot2" in line for line in reductions(text, shapes, AVX512))
 
 
 @pytest.mark.parametrize("flags", [[], ["-mno-avx512bf16"]], ids=["own", "plain"])
 @pytest.mark.parametrize("terms", [2, 64, 67, 1500])
-def test_sums_of_pairs_of_bfloat16(terms: int, flags: list[str], tmp_path: Path) -> None:
+def test_sums_of_pairs_of_bfloat16(terms: int, flags: list[str], tmp_path: Path, fast_pairs: None) -> None:
     """Exact where sums of integers fit into a float32, whatever the processor has; special values stay what they are."""
     if "avx512f" not in host.cpu_features():
         flags = []

@@ -26,7 +26,7 @@ def reductions(text: str, shapes: Shapes, machine: Machine = UNIT, options: Opti
 
 def test_large_products_use_it_and_small_ones_do_not() -> None:
     assert "matrix unit over 16 k" in reductions(NN, {"A": (256, 256), "B": (256, 256)})[-1]
-    assert "matrix unit" not in reductions(NN, {"A": (8, 20), "B": (20, 9)})[-1]
+    assert "matrix unit" not in reductions(NN, {"A": (2, 20), "B": (20, 9)})[-1]
     assert "matrix unit" not in reductions(NN, {"A": (256, 256), "B": (256, 256)}, replace(UNIT, matrix_types=frozenset()))[-1]
 
 
