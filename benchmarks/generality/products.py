@@ -1,4 +1,4 @@
-"""Products of matrices drawn at random, stored either way, beside ``torch.mm``: ``python benchmarks/generality/products.py [--seed S]``;
+"""Products of matrices drawn at random, stored either way, beside ``torch.matmul``: ``python benchmarks/generality/products.py [--seed S]``;
 with ``--batched`` several of each size at once, as ``torch.bmm`` has them.
 
 Extents are log-uniform, so that long and thin matrices are as frequent as square ones: gradients of weights sum over many rows. The ratio
@@ -90,9 +90,9 @@ def timed(name: str, settings: Any) -> float:
     of_each = "b," if batch else ""
     dims = [of_each + ("m,k" if layout[0] == "N" else "k,m"), of_each + ("k,n" if layout[1] == "N" else "n,k")]
     a, b = (torch.randn(shape, dtype=torch.float32 if dtype == "float" else torch.float64) for shape in shapes)
-    parameters = ", ".join(f"{dtype}({own.upper()}) {one}" for one, own in zip("XY", dims, strict=True))
-    own = f"product_{extents}"  # one def for all would become dynamic: a kernel for many sizes
-    function = tcjit.define(f"def {own}({parameters}) -> (C) {{ C({of_each}m,n) +=! X({dims[0]}) * Y({dims[1]}) }}")[own]
+    parameters = ", ".join(f"{dtype}({own.upper()}) {tensor}" for tensor, own in zip("XY", dims, strict=True))
+    kernel = f"product_{extents}"  # one def for all would become dynamic: a kernel for many sizes
+    function = tcjit.define(f"def {kernel}({parameters}) -> (C) {{ C({of_each}m,n) +=! X({dims[0]}) * Y({dims[1]}) }}")[kernel]
     left, right = a if layout[0] == "N" else a.mT, b if layout[1] == "N" else b.mT
     expected = left.double() @ right.double()
     error = float((function(a, b) - expected).abs().max() / expected.abs().max())

@@ -110,8 +110,8 @@ class TileCosts(TileSpace):
         return tuple(OperandUse(self, operand) for operand in self.operands)
 
     def estimate(self, shape: Shape, turned: Collection[int] = ()) -> Estimate | None:
-        """The cost of a tile; None where registers do not suffice, or the text would be too long. Of the operands that are ``turned`` those
-        are read where they lie that would be copied, and the others copied."""
+        """The cost of a tile; None where registers do not suffice, or the text would be too long. Each of the ``turned`` operands, by their
+        numbers, is copied where the rules alone (``OperandUse.is_staged``) would read it where it lies, and the other way round."""
         core, extent, uses = self.core, self.s.extents, self.uses
         row, vectors, rows = shape.row, shape.vectors, shape.rows
         accumulators, moving = shape.accumulators, sum(use.moves for use in uses)
