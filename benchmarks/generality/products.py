@@ -1,4 +1,4 @@
-"""Products of matrices drawn at random, stored either way, beside ``torch.matmul``: ``python benchmarks/generality/products.py [--seed S]``;
+"""Products of matrices drawn at random, stored either way, beside PyTorch: ``python benchmarks/generality/products.py [--seed S]``;
 with ``--batched`` several of each size at once, as ``torch.bmm`` has them.
 
 Extents are log-uniform, so that long and thin matrices are as frequent as square ones: gradients of weights sum over many rows. The ratio
