@@ -29,6 +29,7 @@ from tcjit.grammar.walk import walk
 from tcjit.mapping.data_bounds import LONG_ROW
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.pipeline import Mapped
+from tcjit.mapping.scans import recurrence
 from tcjit.mapping.scop import ScopStatement
 
 FEWEST_LANES = 4  # of vectors
@@ -274,22 +275,26 @@ class LaneEmitter(ReadEmitter):
         neighbours in memory."""
         (run,) = runs(loop.body)
         s = self.mapped.scop.statement(run.statement)
-        storage = self.mapped.scop.tensor(s.tensor)
-        (before,) = [access for access, _ in guarded_accesses(s.value) if access.tensor == s.tensor]
+        start, before, value = recurrence(s)
+        s, storage = replace(s, value=value), self.mapped.scop.tensor(s.tensor)
         with self.indented("{"):
             self.run_now = substitute(run, {loop.variable: loop.lower})
-            self.write(f"{vtype(s.value.dtype)} tc_running = {self.element(before)};")
-            vectors = vector_scan(self, loop, run, s, self.lanes_of(s.value.dtype))
+            first = self.element(before) if start is None else self.value(start, self.run_now)
+            self.write(f"{vtype(value.dtype)} tc_running = {first};")
+            vectors = vector_scan(self, loop, run, s, self.lanes_of(value.dtype))
             if vectors is not None:
-                loop = self.scan_vectors(vectors, loop, run, s)
+                self.scan_vectors(vectors, loop, run, s)
+                if vectors.masked:
+                    return
+                loop = replace(loop, lower=Linear.of("tc_first"))
             with self.bindings(), self.looped(loop):
                 self.hoisted[id(before)] = ["tc_running"]
-                self.write(f"tc_running = {self.value(s.value, run)};")
+                self.write(f"tc_running = {self.value(value, run)};")
                 target = self.place(s.tensor, s.subscripts)
                 self.write(self.printer.store(storage.dtype, target, "tc_running"), stores=True)
 
-    def scan_vectors(self, found: VectorScan, loop: For, run: Run, s: ScopStatement) -> For:
-        """The results of whole vectors; the loop over the others, behind them."""
+    def scan_vectors(self, found: VectorScan, loop: For, run: Run, s: ScopStatement) -> None:
+        """The results of vectors."""
         first = Linear.of("tc_first")
 
         def place(tensor: str, subscripts: tuple[Expr, ...], backwards: bool) -> str:
@@ -304,10 +309,9 @@ class LaneEmitter(ReadEmitter):
         target = place(s.tensor, s.subscripts, found.backwards)
         self.declare_vectors(found.dtype, found.width)
         self.profile.vector = True
-        bounds = self.index(loop.lower), self.index(loop.upper - (found.width - 1))
-        for line in found.lines(bounds, self.printer.identity(found.operator, found.dtype), target, source, before):
+        bounds = self.index(loop.lower), self.index(loop.upper)
+        for line in found.lines(bounds, loop.trips, self.printer.identity(found.operator, found.dtype), target, source, before):
             self.line(line)
-        return replace(loop, lower=first)
 
     def reduction(self, loop: For, reduction: Reduction) -> None:
         """Every accumulator sums up an equal stretch of the loop; they are combined in a fixed tree."""

@@ -127,10 +127,15 @@ class VectorScan:
     backwards: bool
     step: int | None  # between the terms in memory, where they are neighbours there
 
-    def lines(self, bounds: tuple[str, str], identity: str, place: str, source: str, before: Sequence[str]) -> list[str]:
-        """The results of whole vectors from ``bounds[0]`` on, which begin no later than at ``bounds[1]``: stored at ``place``, of terms at
-        ``source`` once lines ``before`` have run, to which ``tc_first`` is the first of them. ``tc_running`` has the last result, and
-        ``tc_first`` the place behind it."""
+    @property
+    def masked(self) -> bool:
+        """Whether the results behind those of whole vectors are one of which some lanes count."""
+        return self.step == 1 and not self.backwards
+
+    def lines(self, bounds: tuple[str, str], trips: int | None, identity: str, place: str, source: str, before: Sequence[str]) -> list[str]:
+        """The results of vectors from ``bounds[0]`` to ``bounds[1]``, so many where that is known: stored at ``place``, of terms at
+        ``source`` once lines ``before`` have run, to which ``tc_first`` is the first of them. Where the last ones are not ``masked``,
+        ``tc_running`` has the last result, and ``tc_first`` the place behind it."""
         ending, vector, width = suffix(self.dtype, self.width), vector_type(self.dtype, self.width), self.width
         lanes = f"tc_lanes{ending}"
 
@@ -146,20 +151,31 @@ class VectorScan:
         stored = f"TC_SHUFFLE(tc_v, {mirrored})" if self.backwards else "tc_v"
         load = f"tc_load{ending}({source})"
         load = f"TC_SHUFFLE({load}, {mirrored})" if self.step == -1 else load
-        return [
+        each = [*steps, f"  tc_v = {combined(self.operator, ending, 'tc_carried', 'tc_v')};"]
+        lines = [
             f"int64_t tc_first = {bounds[0]};",
             f"{vector} tc_carried = tc_splat{ending}(tc_running);",
             f"const {vector} tc_none = tc_splat{ending}({identity});",
-            f"for (; tc_first <= {bounds[1]}; tc_first += {width}) {{",
+            f"for (; tc_first + {width - 1} <= {bounds[1]}; tc_first += {width}) {{",
             *("  " + line for line in before),
             f"  {vector} tc_v = {load};",
-            *steps,
-            f"  tc_v = {combined(self.operator, ending, 'tc_carried', 'tc_v')};",
+            *each,
             f"  tc_store{ending}({place}, {stored});",
             f"  tc_carried = TC_SHUFFLE(tc_v, {chosen([width - 1] * width)});",
             "}",
-            "tc_running = tc_carried[0];",
         ]
+        if not self.masked:
+            return [*lines, "tc_running = tc_carried[0];"]
+        if trips is not None and trips % width == 0:
+            return lines
+        until = f"tc_until{ending}({bounds[1]} - tc_first)"
+        masked = [
+            f"const tc_mask{ending} tc_rest = {until};",
+            f"{vector} tc_v = tc_load_masked{ending}({source}, tc_rest);",
+            *(line.strip() for line in each),
+            f"tc_store_masked{ending}({place}, tc_v, tc_rest);",
+        ]
+        return [*lines, f"if (tc_first <= {bounds[1]}) {{", *("  " + line for line in masked), "}"]
 
 
 def vector_scan(scope: LoopScope, loop: For, run: Run, s: ScopStatement, width: int) -> VectorScan | None:
@@ -168,7 +184,7 @@ def vector_scan(scope: LoopScope, loop: For, run: Run, s: ScopStatement, width: 
     dtype, value = s.value.dtype, s.value
     if dtype not in TYPES or loop.step != 1 or scope.mapped.scop.tensor(s.tensor).dtype != dtype:
         return None
-    if width < LEAST_LANES or (loop.trips is not None and loop.trips < 2 * width):
+    if width < LEAST_LANES:
         return None
     match value:
         case Binary(op="+" | "*", left=Access(tensor=s.tensor), right=term):
@@ -183,4 +199,5 @@ def vector_scan(scope: LoopScope, loop: For, run: Run, s: ScopStatement, width: 
         return None
     source = scope.operand(term, run) if isinstance(term, Access) and scope.mapped.scop.tensor(term.tensor).dtype == dtype else None
     step = None if source is None else source.stride(loop.variable)
-    return VectorScan(operator, term, dtype, width, stride == -1, step if step in (1, -1) else None)
+    found = VectorScan(operator, term, dtype, width, stride == -1, step if step in (1, -1) else None)
+    return found if loop.trips is None or loop.trips >= (1 if found.masked else 2) * width else None

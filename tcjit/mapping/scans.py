@@ -9,14 +9,16 @@ import islpy as isl
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import isl_name
-from tcjit.grammar.ast import Index, Select
+from tcjit.grammar.ast import Access, Expr, Index, Select
 from tcjit.grammar.polynomial import names
+from tcjit.grammar.walk import rebuild
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.isl import context, has, images, points
 from tcjit.mapping.nest.affine_statement import affine_statement
 from tcjit.mapping.nest.restrict import restrict, verify_restrict
 from tcjit.mapping.nest.statement import DIM, AffineStatement, parameter_names, parameters
 from tcjit.mapping.reduction import casts_inside, conjunction, guarded_term, identity
+from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.storage import Bounds
 
 
@@ -43,6 +45,23 @@ def scan_candidate(a: Assignment, before: Assignments) -> AffineStatement | None
     verify_restrict(whole, s, before.values)
     s = replace(s, body=term)
     return _for_all_sizes(s) or s
+
+
+def recurrence(s: ScopStatement) -> tuple[Expr | None, Access, Expr]:
+    """Of a scan: what its first result reads in place of its neighbour's, None where it has one; the read of the neighbour's result; and
+    the value with that read alone."""
+    found: list[tuple[Expr | None, Access]] = []
+
+    def visit(expr: Expr) -> Expr:
+        read = expr.then if isinstance(expr, Select) else expr
+        if isinstance(read, Access) and read.tensor == s.tensor:
+            found.append((expr.other if isinstance(expr, Select) else None, read))
+            return read
+        return rebuild(expr, visit)
+
+    value = visit(s.value)
+    ((start, read),) = found
+    return start, read, value
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,15 @@ def test_lengths_of_rows(operator: str, backwards: bool) -> None:
     assert used >= 4 or LANES < 4
 
 
+@pytest.mark.parametrize("condition", ["k < j", "k <= j + 2", "k > j", "k >= j && k >= 3"])
+def test_first_results_of_another_form(condition: str) -> None:
+    """None, or several terms, or as many as the second has."""
+    x = torch.randint(-9, 9, (5, 70)).float()
+    k, j = torch.arange(70)[:, None], torch.arange(70)
+    mask = {"k < j": k < j, "k <= j + 2": k <= j + 2, "k > j": k > j, "k >= j && k >= 3": (k >= j) & (k >= 3)}[condition]
+    assert torch.equal(scan(FORWARDS.replace("k <= j", condition), "+")(x), x @ mask.float())
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int32], ids=str)
 @pytest.mark.parametrize("operator", ["+", "max"])
 def test_types(operator: str, dtype: torch.dtype) -> None:

@@ -71,7 +71,7 @@ PROGRAMS: dict[str, tuple[str, Shapes, str, set[str]]] = {
     ),
     "batch is no outer axis": (
         "def f(float(N,B,N) A, float(N,B,N) C) -> (Y) { T(i,b,k) +=! A(i,b,j) * C(j,b,k)  Y(i,b,l) +=! T(i,b,k) * A(l,b,k) }",
-        {"A": (7, 9, 7), "C": (7, 9, 7)},
+        {"A": (9, 10, 9), "C": (9, 10, 9)},
         "b",
         set(),  # what an iteration uses lies all over the tensor
     ),
@@ -95,7 +95,7 @@ PROGRAMS: dict[str, tuple[str, Shapes, str, set[str]]] = {
     "shared weights": (
         "def f(float(T,B,I) X, float(H,I) W, float(O,H) V) -> (Y) { A(b,t,h) +=! X(t,b,i) * W(h,i)  A(b,t,h) = tanh(A(b,t,h))"
         "  Y(b,t,o) +=! A(b,t,h) * V(o,h) }",
-        {"X": (33, 8, 5), "W": (40, 5), "V": (6, 40)},
+        {"X": (33, 8, 9), "W": (40, 9), "V": (6, 40)},
         "b",
         {"A"},
     ),

@@ -66,6 +66,20 @@ def test_results_of_which_each_iteration_has_an_element_of_a_line() -> None:
     assert shared == {"c,a,b": set(), "b,c,a": {("b",)}}
 
 
+def test_results_of_which_each_iteration_has_a_small_part_of_a_line() -> None:
+    """Three neighbours of 32 in each line are no more than one; those of a small tensor do not matter where they would be in no lanes."""
+    text = "def f(bfloat16(F,B,E,A) X, bfloat16(C,E,A,D,F) U) -> (O) { O(d,a,c,b) +=! X(f,b,e,a) * U(c,e,a,d,f) }"
+    mapped = map_program(program(text, {"X": (3, 8, 5, 17), "U": (68, 5, 17, 64, 3)}), Options(), AVX512)
+    assert not {dim for s in mapped.scop.statements if s.outer for dim in s.outer.dims if dim.startswith("d")}
+    text = """def f(float(B,H,Q,D) X, float(B,H,K,D) Y, float(B,H,K,D) Z, int32(B) L) -> (O) {
+        S(b,h,q,k) +=! X(b,h,q,d) * Y(b,h,k,d)
+        E(b,h,q,k) = k < L(b) ? exp(S(b,h,q,k)) : 0.0
+        O(b,h,q,d) +=! E(b,h,q,k) * Z(b,h,k,d)
+    }"""
+    mapped = map_program(program(text, {"X": (8, 2, 128, 64), "Y": (8, 2, 512, 64), "Z": (8, 2, 512, 64), "L": (8,)}), Options(), AVX512)
+    assert {s.outer.dims[0] for s in mapped.scop.statements if s.outer} == {"b"}
+
+
 def test_a_padded_copy_is_made_for_one_image_of_a_batch() -> None:
     text = """def f(float(N,C,H,W) X, float(F,C,3,3) G) -> (O) {
         O(n,f,h,w) +=! (h + i >= 1 && h + i <= H && w + j >= 1 && w + j <= W ? X(n,c,h+i-1,w+j-1) : 0.0) * G(f,c,i,j)

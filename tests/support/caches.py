@@ -19,7 +19,7 @@ LEAST = {
     fold_contractions: {"WORK": 1, "WORTH": 2},
     fuse_outer_loops: {"ITERATIONS": 1, "FEWER": 2, "REUSE": 4, "MOVES": 1 << 20, "LOST": 1 << 20, "MARGIN": 0, "STORES": 0},
     fused_run: {"REUSE": 4},
-    overlap_tiles: {"ITERATIONS": 1, "GAIN": 0},
+    overlap_tiles: {"ITERATIONS": 1, "BUDGETS": ((0.5, 0),)},
     fuse_column_reductions: {"WORTH": 1, "ROWS": 1, "CPU_CHUNKS": 4},
     block_panels: {"WORK": 1},
 }

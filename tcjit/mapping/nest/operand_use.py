@@ -17,6 +17,7 @@ from tcjit.mapping.nest.statement import FlatStatement
 
 PACKED = 3.0  # times a transposed element that each part of a word takes whose neighbours part: vectors transpose what one load reads
 SHUFFLED = {1: 1.0, 2: 3.0, 3: 5.0, 4: 7.0}  # loads that a vector of elements so far apart takes as long as: loads, and shuffles of two
+CACHED = 0.75  # of the second cache that what tiles read again takes at most: its sets fill unevenly, and results pass through it
 L2_WAYS = 16  # lines of the second cache that its sets hold: of processors of today 8 to 20
 
 # Uses of an element that pay for its copy: each reason to copy saves something else at a use.
@@ -141,6 +142,7 @@ class OperandUse:
         others = prod(count for dim, count in costs.shared.items() if dim in names(operand.value))  # iterations, with their own elements
         every = size * self.bytes * (others if costs.cold and not before else 1)  # bytes of all iterations
         self.beyond, self.is_large = every > core.l2, every > core.l1
+        self.leaves = every > CACHED * core.l2  # the second cache, while others come by
         more = core.far(every) if before or not costs.cold else core.far(every) / MOVES  # it is read from afar, and written near
         self.load = core.load
         if self.moves and (stride == 1 or stride in SHUFFLED and self.bytes == core.element):

@@ -19,7 +19,7 @@ from tcjit.mapping.nest.cost import Estimate, TileCosts
 from tcjit.mapping.nest.matrix_unit import DEPTH, estimate_matrix, matrix_shapes
 from tcjit.mapping.nest.merge_dims import fix_dim
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
-from tcjit.mapping.nest.operand_use import Shape, step_of
+from tcjit.mapping.nest.operand_use import CACHED, Shape, step_of
 from tcjit.mapping.nest.operands import Operand, operands
 from tcjit.mapping.nest.prefetch import panel_prefetches, prefetches
 from tcjit.mapping.nest.statement import DIM, FlatStatement
@@ -42,7 +42,6 @@ LINES_ALONE = 8  # side by side, of which prefetchers foresee none: of more they
 FETCHED = 0.5  # of that for lines that are asked for ahead
 STREAMED_ROWS = 16  # of a matrix that is read once, side by side: prefetchers follow about as many
 BLOCK_EDGES = 4  # times the cycles in which a tile's accumulators are loaded and stored that a block of terms takes at least
-CACHED = 0.75  # of the second cache that what tiles read again takes at most: its sets fill unevenly, and results pass through it
 BLOCK_STARTS = 10  # times the cycles in which threads start that a block around all results takes at least
 STREAMED_PAGES = 4  # of each of them that a thread takes at once, at most
 PARTS = 4  # their number is a multiple of, as that of threads often is
@@ -448,8 +447,8 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     depth = (shape.depth, DEPTH) if shape.depth else None
     leaf = Leaf(shape.lane, shape.vectors, shape.leaf_rows, shape.window, reload, depth, costs.block, cost.staged)
     nest = Nest(tuple(loops), leaf)
+    several = [loop.dim for loop in loops if loop.dim in s.outputs and s.extent(loop.dim) > loop.block]
     if not shape.depth:
-        several = [loop.dim for loop in loops if loop.dim in s.outputs and s.extent(loop.dim) > loop.block]
         beside = costs.prefetched(shape, cost.staged, several)
         others = {*cost.staged, *(prefetch.operand for prefetch in beside)}
         nest = replace(nest, prefetch=(*beside, *prefetches(s, nest, found, others, core)))
@@ -463,8 +462,10 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     streams = far and not costs.block
     before_next = blocks[0].block if streams else costs.block_trips  # terms that a tile sums
     for number, use in enumerate(costs.uses):
-        if not costs.is_strided(use, number in cost.staged) or streams and use.streams(shape):
+        if not costs.is_strided(use, shape, number in cost.staged) or streams and use.streams(shape):
             continue
+        if before_next <= STREAMED_ROWS and several and use.operand.is_contiguous(several[-1]):
+            continue  # of so few rows the next tile reads on where this one ends
         lines = max(1.0, use.width(shape) / LINE)  # at each term
         line = STRIDED_LINE * (FETCHED if number in fetched else 1) * min(1.0, LINES_ALONE / lines)
         stalls += traffic.into_of(core.l2, number) / LINE * line + costs.tlb_misses(shape, number, before_next)

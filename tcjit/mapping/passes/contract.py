@@ -13,11 +13,13 @@ import islpy as isl
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.dependences import Dependences
 from tcjit.mapping.isl import descendants
+from tcjit.mapping.machine import LINE
 from tcjit.mapping.marks import Mark, Tile
 from tcjit.mapping.scop import Scop
 from tcjit.mapping.storage import Axis, Buffer, Storage
 from tcjit.mapping.tree import mark_of
 
+PADDED_ROW = 4  # lines that a row of a buffer has at least that is padded to an odd number of whole ones
 STACK_BYTES = 128 << 10  # of private buffers that live on a thread's stack; the rest has a place for each thread in the workspace
 
 
@@ -81,14 +83,17 @@ def _buffers(scop: Scop, deps: Dependences, tiles: list[isl.ScheduleNode], stora
             return None
         least, greatest = touched.min_multi_pw_aff(), touched.max_multi_pw_aff()
         axes: list[Axis] = []
-        step = 1
+        step, line = 1, LINE // DTYPES[storage.dtype].bytes
         for axis in reversed(range(len(storage.shape))):
             width = greatest.get_at(axis).sub(least.get_at(axis)).max_val()
             start = least.get_at(axis).min_val()
             if not width.is_int() or not start.is_int():
                 return None
             axes.insert(0, Axis(start.to_python(), ((1, width.to_python() + 1, step),)))
-            step *= width.to_python() + 1
+            count = width.to_python() + 1
+            if step == 1 and axis and count >= PADDED_ROW * line:
+                count = (-(-count // line) | 1) * line  # so that its neighbours begin where lines do, and in other sets of a cache
+            step *= count
         buffers.append(Buffer(storage.name, mark, "thread", tuple(axes), step))
     return buffers or None
 

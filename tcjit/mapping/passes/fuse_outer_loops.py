@@ -18,6 +18,7 @@ from math import inf, isqrt, prod
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import is_gather
+from tcjit.grammar.ast import Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
@@ -31,6 +32,7 @@ from tcjit.mapping.partial_results import Chunks, partial_results
 from tcjit.mapping.passes.schedule_rows import OPERATORS
 from tcjit.mapping.passes.tile_reductions import ReductionTiling, Setting
 from tcjit.mapping.scop import OuterLoops
+from tcjit.mapping.storage import Storage
 
 ITERATIONS = 4  # for each thread at least: they share them evenly
 SHARE = 4  # parts of the last cache, one of which it holds beside all else
@@ -39,6 +41,7 @@ LOST = 3  # times longer that a nest takes under loops, at most
 MARGIN = 0.05  # of the time of nests that is to be saved at least, there
 UNEVEN = 0.1  # of the mean of the threads' work that the greatest may be more
 STORES = 2048  # bytes that a core has stored, and not yet written to its cache: half of its buffer of stores
+PART_OF_LINE = 0.5  # that an iteration takes at least where its neighbours, which take the rest, may come much later
 FEWER = 4  # times less memory for temporaries than without, at least
 
 Loops = Sequence[tuple[str, int]]  # dimensions, and the points of a block
@@ -331,17 +334,24 @@ class _Fusion:
         return sum(bytes_of(self.tensors[name]) / prod(extents) for name, extents in moving.items() if extents)
 
     def crosses(self, uses: Uses, dim: str, written: Collection[str] = ()) -> bool:
-        """Whether one iteration of a loop over a dimension takes an element of each line of an operand that is not ``written`` here, as of
-        channels that lie last, or of a result that no cache keeps; those of a contraction may stay in a cache meanwhile."""
+        """Whether one iteration of a loop over a dimension takes a part of each line of an operand that is not ``written`` here, as of
+        channels that lie last, or of a result that no cache keeps; those of a contraction may stay in a cache meanwhile, and lines that the
+        first one holds may be taken in parts, but not in elements that would be in lanes."""
+        most = self.machine.cache_bytes
+
+        def parts(storage: Storage, subscripts: Sequence[Expr], least: int) -> bool:
+            axes = zip(subscripts, storage.strides, storage.shape, strict=True)
+            moving = [(stride, extent) for sub, stride, extent in axes if stride and dim in names(sub)]
+            size, element = bytes_of(storage), DTYPES[storage.dtype].bytes
+            lanes = any(stride == 1 and extent * element >= LINE for stride, extent in moving)
+            near = size <= self.machine.near_bytes
+            return size > least and (lanes if near else any(stride * element < PART_OF_LINE * LINE for stride, _ in moving))
+
         own = self.tensors[uses.a.tensor]
-        if own.role != "temporary" and bytes_of(own) > self.machine.cache_bytes:
-            if any(stride == 1 and dim in names(sub) for sub, stride in zip(uses.a.subscripts, own.strides)):
-                return True
-        least = self.machine.cache_bytes if uses.is_contraction else 0
+        if own.role != "temporary" and parts(own, uses.a.subscripts, most):
+            return True
         outside = [access for access in uses.reads if access.tensor not in written]
-        places = ((self.tensors[a.tensor], a.subscripts) for a in outside if bytes_of(self.tensors[a.tensor]) > least)
-        moving = (stride for storage, subs in places for sub, stride in zip(subs, storage.strides) if dim in names(sub))
-        return any(stride == 1 for stride in moving)
+        return any(parts(self.tensors[a.tensor], a.subscripts, most if uses.is_contraction else 0) for a in outside)
 
     def is_even(self, iterations: int) -> bool:
         """Whether threads have about as many iterations each."""

@@ -26,7 +26,9 @@ from tcjit.mapping.storage import Storage, fresh
 from tcjit.mapping.strides import affine_form
 
 ITERATIONS = 4  # blocks for each thread at least
-GAIN = 2  # times what is computed again must take what is saved, at least
+# Of a core's second cache the part that a block takes at most, and times what is computed again must take what is saved, at least: other
+# lines come by, so that a small part stays there best, as long as next to nothing is computed again.
+BUDGETS = ((0.25, 8), (0.5, 2), (1.0, 2))
 
 
 def overlap_tiles(before: Assignments, machine: Machine) -> Assignments:
@@ -93,8 +95,8 @@ def _distance(before: Assignments, a: Assignment, access: Access) -> int | None:
 
 
 def _sized(before: Assignments, program: tuple[Assignment, ...], machine: Machine) -> _TiledRun | None:
-    """Assignments over blocks, where these pay: of tensors that leave the caches, in half of a core's cache, or else in all of it, with
-    little that they compute for their neighbours as well."""
+    """Assignments over blocks, where these pay: of tensors that leave the caches, in the least part of a core's cache in which
+    little is computed for neighbours as well."""
     tensors = before.storages
     written = {a.tensor for a in program}  # nothing else writes these
     outside = {tensor for a in before.assignments if a.tensor not in written for tensor in a.inputs}
@@ -129,14 +131,14 @@ def _sized(before: Assignments, program: tuple[Assignment, ...], machine: Machin
         outer = a.inputs - handed
         read = sum(prod(tensors[name].shape[1:]) * DTYPES[tensors[name].dtype].bytes for name in outer) / rate
         again += more[a.tensor] * max(read, _row_cycles(a, tensors[a.tensor], machine))
-    for budget in (machine.cache_bytes // 2, machine.cache_bytes):
-        room = budget - sum(more[name] * size for name, size in row_bytes.items())
+    for part, gain in BUDGETS:
+        room = int(part * machine.cache_bytes) - sum(more[name] * size for name, size in row_bytes.items())
         most = min(room // max(1, sum(row_bytes.values())), extent // (ITERATIONS * machine.threads))
         if most < 1:
             continue
         rounds = -(-extent // (most * machine.threads))  # of threads, which have as many blocks each
         rows = -(-extent // (rounds * machine.threads))
-        if GAIN * again * -(-extent // rows) <= saved:
+        if gain * again * -(-extent // rows) <= saved:
             return _TiledRun(program, rows, {name: (least, beyond + rows) for name, (least, beyond) in around.items()})
     return None
 

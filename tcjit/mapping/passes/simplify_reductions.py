@@ -12,9 +12,9 @@ import islpy as isl
 
 from tcjit.grammar.affine import affine, isl_name
 from tcjit.grammar.arithmetic import index, plus, total
-from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Size
+from tcjit.grammar.ast import Access, Binary, Const, Expr, Index, Select, Size
 from tcjit.grammar.polynomial import names
-from tcjit.grammar.walk import with_indices
+from tcjit.grammar.walk import rebuild, with_indices
 from tcjit.mapping.assignment import Assignment, Assignments, DynamicRanges, Temporaries, rewrite
 from tcjit.mapping.isl import has, points
 from tcjit.mapping.nest.statement import DIM, AffineStatement, parameter_names, parameters
@@ -36,7 +36,8 @@ def simplify_reductions(before: Assignments) -> Assignments:
                 term = added_term(s, dim, step)
                 first = None if term is None else _first(a, s, dim, step)
                 if term is not None and first is not None:
-                    return [first, _others(a, s.body, dim, step, term)]
+                    others = _others(a, s.body, dim, step, term)
+                    return [_with_first(a, others, dim)] if _is_like_others(a, s, dim, step, term) else [first, others]
         return [a]
 
     return rewrite(before, visit)
@@ -66,6 +67,35 @@ def _first(a: Assignment, s: AffineStatement, dim: str, step: int) -> Assignment
         return None
     dynamic[term] = ends[0], plus(ends[1], 1)
     return replace(a, bounds=tuple((one, *bounds[one]) for one, _, _ in a.bounds), dynamic=dynamic)
+
+
+def _is_like_others(a: Assignment, s: AffineStatement, dim: str, step: int, term: tuple[dict[str, int], int]) -> bool:
+    """Whether the first result has one term, that of the others' form, and results that follow one another lie side by side: one loop over
+    them then begins at the start."""
+    if a.dynamic or a.subscripts[-1] != index(dim) or a.value.dtype != s.body.dtype:
+        return False
+    lower, upper = a.ranges[dim]
+    ctx, at, last = s.domain.get_ctx(), lower if step > 0 else upper - 1, isl_name(s.dims[-1])
+    place = " + ".join([f"{factor} * {name}" for name, factor in term[0].items()] + [str(term[1])])
+    own = s.results.insert_dims(DIM.set, len(s.outputs), 1)
+    facts = [f"{isl_name(dim)} = {at}"]
+    only = points(ctx, s.dims, [*facts, f"{last} = {place}"], parameters(s.domain))
+    return bool(s.domain.intersect(points(ctx, s.dims, facts, parameters(s.domain))).is_equal(own.intersect(only)))
+
+
+def _with_first(a: Assignment, others: Assignment, dim: str) -> Assignment:
+    """A scan of all results: the first one reads the start where the others read their neighbours."""
+    start, (lower, _) = a.start, a.ranges[dim]
+    assert start is not None
+    bounds = tuple((name, lower if name == dim else low, high) for name, low, high in others.bounds)
+    later = Binary(">", index(dim), Const(lower, dtype="int64"), dtype="bool")
+
+    def visit(expr: Expr) -> Expr:
+        if isinstance(expr, Access) and expr.tensor == a.tensor:
+            return Select(later, expr, start, dtype=expr.dtype)
+        return rebuild(expr, visit)
+
+    return replace(others, bounds=bounds, value=visit(others.value))
 
 
 def _over_sizes(value: isl.PwAff, a: Assignment) -> Expr | None:

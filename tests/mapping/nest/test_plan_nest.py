@@ -481,3 +481,19 @@ def test_rows_a_page_apart_are_copied() -> None:
     text = "def f(float(K,M) A, float(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n) }"
     plan = plan_nest(flat(text, {"A": (512, 1024), "B": (512, 768)}), CORE)
     assert any(plan.operands[number].flats[0].tensor == "A" for number in plan.estimate.staged)
+
+
+LARGE = core_of(replace(AVX512, near_bytes=48 << 10, cache_bytes=2 << 20, shared_bytes=480 << 20), 16, 4)
+
+
+def test_few_rows_that_tiles_read_to_the_end_are_not_copied() -> None:
+    """Each tile begins where the one before it ended, in all rows of its terms."""
+    text = "def f(float(N,A,B,L) X, float(N,B,C,L) Y) -> (O) { O(n,a,c,l) +=! X(n,a,b,l) * Y(n,b,c,l) }"
+    few = plan_nest(flat(text, {"X": (4, 512, 8, 784), "Y": (4, 8, 2, 784)}), LARGE)
+    assert not few.estimate.staged and few.nest.leaf.lane == "l" and few.nest.loops[-2].dim == "l"
+
+
+def test_lines_of_what_nearly_fills_the_second_cache() -> None:
+    """Other tiles do not find them there while more comes by."""
+    text = "def f(float(K,M) A, float(N,K) B) -> (C) { C(m,n) +=! A(k,m) * B(n,k) }"
+    assert plan_nest(flat(text, {"A": (389, 1103), "B": (4760, 389)}), LARGE).estimate.staged == {0, 1}
