@@ -48,6 +48,17 @@ def test_each_thread_packs_the_other_operand(threads: int) -> None:
     torch.testing.assert_close(kernel(a, b).double(), a.double() @ b.double().t(), rtol=1e-5, atol=1e-5)
 
 
+def test_matrices_of_a_batch(threads: int) -> None:
+    """Each is packed where it is used, in as much memory as one takes, where nothing of them is shared."""
+    text = "def f(float(B,M,K) X, float(B,N,K) Y) -> (C) { C(b,m,n) +=! X(b,m,k) * Y(b,n,k) }"
+    torch.manual_seed(0)
+    x, y = torch.randn(52, 133, 73), torch.randn(52, 61, 73)
+    kernel = tcjit.define(text, target="cpu").f.compile(x, y)
+    assert kernel.resources["reductions"][0] == "outer loops b shared by Y_staged C"
+    assert kernel.resources["workspace"] < (threads + 1) * 128 * 73 * 4
+    torch.testing.assert_close(kernel(x, y).double(), x.double() @ y.double().mT, rtol=1e-5, atol=1e-5)
+
+
 def test_random_products(threads: int) -> None:
     """Layouts, sizes, types, and what follows a product."""
     private = 0

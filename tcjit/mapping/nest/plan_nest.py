@@ -19,7 +19,7 @@ from tcjit.mapping.nest.cost import Estimate, TileCosts
 from tcjit.mapping.nest.matrix_unit import DEPTH, estimate_matrix, matrix_shapes
 from tcjit.mapping.nest.merge_dims import fix_dim
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
-from tcjit.mapping.nest.operand_use import CACHED, Shape, step_of
+from tcjit.mapping.nest.operand_use import CACHED, FOLLOWED, Shape, step_of
 from tcjit.mapping.nest.operands import Operand, operands
 from tcjit.mapping.nest.prefetch import panel_prefetches, prefetches
 from tcjit.mapping.nest.statement import DIM, FlatStatement
@@ -467,6 +467,6 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
         if before_next <= STREAMED_ROWS and several and use.operand.is_contiguous(several[-1]):
             continue  # of so few rows the next tile reads on where this one ends
         lines = max(1.0, use.width(shape) / LINE)  # at each term
-        line = STRIDED_LINE * (FETCHED if number in fetched else 1) * min(1.0, LINES_ALONE / lines)
+        line = STRIDED_LINE * (FETCHED if number in fetched else 1) * min(1.0, LINES_ALONE / lines, use.step / (FOLLOWED * core.page))
         stalls += traffic.into_of(core.l2, number) / LINE * line + costs.tlb_misses(shape, number, before_next)
     return Plan(nest, found, costs.body, replace(cost, cycles=costs.bound(shape, cost.cycles, moved) + stalls), moved, late)

@@ -76,8 +76,8 @@ def _is_large(a: Assignment, before: Assignments, machine: Machine) -> bool:
     reads = [(access, before.storages[access.tensor]) for access in a.reads]
     if not alone or len(reads) < 2:
         return False
-    if terms >= WORK:
-        return any(storage.elements * DTYPES[storage.dtype].bytes > machine.cache_bytes for _, storage in reads)
+    if terms >= WORK and any(storage.elements * DTYPES[storage.dtype].bytes > machine.cache_bytes for _, storage in reads):
+        return True
     if not worth_region(SLOWER * terms / machine.lanes(DTYPES[a.value.dtype].bytes) / machine.costs.fma_rate, machine.costs):
         return False
     last = (sub for access, storage in reads for sub, stride in zip(access.subscripts, storage.strides) if stride == 1)
@@ -102,11 +102,13 @@ def _blocking(tiling: ReductionTiling, temporaries: Temporaries) -> Blocking:
     if plan.nest.leaf.block:
         return blocks.parts()
     if tiling.core.element * sum(prod(map(s.extent, flat.dims)) for flat in s.accesses) > tiling.core.l2:
-        return blocks.far()
+        found = blocks.far()
+        return found if found.loops else blocks.matrices()
     made = [storage for access in a.reads if (storage := temporaries.tensors[access.tensor]).role == "temporary"]
     if any(storage.elements * DTYPES[storage.dtype].bytes > setting.machine.near_bytes for storage in made):
         return Blocking()  # threads had other blocks when they computed it
-    return blocks.near()
+    found = blocks.matrices()
+    return found if found.loops else blocks.near()
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,22 @@ class _Blocks:
                 best = whole, [*around, (dim, sizes[0] * size)]
         loops = best[1]
         return Blocking(loops, leaf) if loops and self.reread(loops) <= self.plan.moved + self.moved(loops) else Blocking()
+
+    def matrices(self) -> Blocking:
+        """The matrices of a batch, each of which is packed where it is used: its panels are not written before, and read from afar."""
+        core, cycles, leaf, threads = self.core, self.plan.estimate.cycles, self.plan.nest.leaf, self.machine.threads
+        if not self.staged or not self.s.is_box or not worth_region(cycles, self.machine.costs):
+            return Blocking()
+        whole = sum(map(self.bytes, self.staged))
+        best, least = Blocking(), MOVES * whole * core.far_byte(whole) / threads + core.passed_cycles(whole) + core.region
+        inside = {leaf.lane, *(row for row, _ in leaf.rows)}
+        for dim in (name for name in self.extents if name not in inside and all(name in operand.dims for operand in self.staged)):
+            count = self.extents[dim]
+            torn = TORN * core.passed_line * self.torn(dim, -(-count // threads))
+            more = cycles * unevenness(count, 1, threads) / threads + torn + self.reread([(dim, 1)])
+            if count >= threads and more < least:
+                best, least = Blocking([(dim, 1)], leaf), more
+        return best
 
     def near(self) -> Blocking:
         """Blocks, one for each thread, which packs what it needs: no thread reads lines that another one has written."""
