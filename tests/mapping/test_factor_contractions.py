@@ -42,6 +42,16 @@ def test_the_order_of_a_chain_follows_its_sizes(sizes: dict[str, tuple[int, ...]
     assert last.count("O_factor") == 1
 
 
+def test_a_temporary_lies_like_what_it_is_multiplied_with() -> None:
+    """Element by element; where nothing has all of its dimensions, neighbours in the result are neighbours in it."""
+    text = "def f(float(N,D) X, float(D) m, float(D,D) P) -> (Q) { Q(n) +=! (X(n,i) - m(i)) * P(i,j) * (X(n,j) - m(j)) }"
+    made, last = factored(text, {"X": (500, 24), "m": (24,), "P": (24, 24)})
+    assert made.startswith("Q_factor(n, i) += ") and "Q_factor(n, i)" in last
+    turned = text.replace("X(n,", "X(").replace(") - m", ",n) - m").replace("N,D", "D,N")
+    made, last = factored(turned, {"X": (24, 500), "m": (24,), "P": (24, 24)})
+    assert made.startswith("Q_factor(i, n) += ") and "Q_factor(i, n)" in last
+
+
 def test_results_without_a_sum_of_their_own_are_assigned() -> None:
     text = "def f(float(N,J) X, float(N,K) Y) -> (O) { O(n) +=! X(n,j) * Y(n,k) }"
     *made, last = factored(text, {"X": (50, 60), "Y": (50, 70)})

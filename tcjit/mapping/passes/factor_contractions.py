@@ -15,6 +15,7 @@ from tcjit.grammar.affine import condition, guarded_accesses
 from tcjit.grammar.arithmetic import plus
 from tcjit.grammar.ast import Access, Binary, Expr, Index, Select
 from tcjit.grammar.polynomial import names
+from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.equality import reads_inside
 from tcjit.mapping.operations import may_fail
@@ -212,14 +213,26 @@ class _Contraction:
             for value in (self.multiplicands(part, made, temporaries) if is_inline else [self.read(part, made, temporaries)])
         ]
 
+    def axes(self, factors: Factors, temporaries: Temporaries) -> list[str]:
+        """The dimensions of the temporary of a product, outermost first: in the order of memory of a tensor that it is multiplied with
+        element by element, where there is one; neighbours in the result are neighbours in others."""
+        a, kept = self.a, self.kept(factors)
+        for access in (part for number in sorted(self.all - factors) for part in walk(self.factors[number]) if isinstance(part, Access)):
+            axes = zip(access.subscripts, temporaries.tensors[access.tensor].strides, strict=True)
+            steps = {sub.name: step for sub, step in axes if isinstance(sub, Index) and step is not None}
+            if len(steps) == len(access.subscripts) and steps.keys() == kept:
+                return sorted(steps, key=lambda name: -steps[name])
+        last = set(names(a.subscripts[-1])) if a.subscripts else set()
+        return sorted((name for name, _, _ in a.bounds if name in kept), key=last.__contains__)
+
     def read(self, order: _Order, made: list[Assignment], temporaries: Temporaries) -> Expr:
         """A factor, or what is read of the temporary that holds a product."""
         a, kept = self.a, self.kept(order.factors)
         if len(order.factors) == 1 and kept == self.dims(order.factors):
             return self.factors[min(order.factors)]
         value, summed = self.product(order, made, temporaries), self.summed(order)
-        last = set(names(a.subscripts[-1])) if a.subscripts else set()  # neighbours in the result are some in the temporary
-        results = sorted((bound for bound in a.bounds if bound[0] in kept), key=lambda bound: bound[0] in last)
+        axes = self.axes(order.factors, temporaries)
+        results = sorted((bound for bound in a.bounds if bound[0] in kept), key=lambda bound: axes.index(bound[0]))
         terms = [bound for bound in a.bounds if bound[0] in summed]
         subscripts = tuple(plus(Index(name, dtype="int64"), -lower) for name, lower, _ in results)
         storage = temporaries.add(a.source, f"{a.tensor}_factor", value.dtype, [upper - lower for _, lower, upper in results])
