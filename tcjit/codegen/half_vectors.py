@@ -28,12 +28,14 @@ VECTORS = 2  # of floats in a block: a vector of halves
 
 @dataclass(frozen=True)
 class HalfLanes:
-    """Neighbours in memory that the lanes of a loop read and write; ``width``: floats of a vector."""
+    """Neighbours in memory that the lanes of a loop read and write, and ``strided`` reads, each with what runs; ``width``:
+    floats of a vector."""
 
     variable: str
     width: int
     reads: tuple[tuple[Address, tuple[Access, ...]], ...]
     writes: tuple[tuple[Address, ScopStatement], ...]
+    strided: tuple[tuple[Access, Run], ...] = ()
 
     def block(self, trips: int | None) -> int:
         """Lanes of a block; 0 where a loop has not so many iterations."""
@@ -55,11 +57,16 @@ def find_half_lanes(emitter: ReadEmitter, loop: For, machine: Machine) -> HalfLa
             for access, _ in guarded_accesses(s.value):
                 places.setdefault(id(access), set()).add(emitter.operand(access, run))
         reads: dict[Address, list[Access]] = {}
+        strided: dict[int, tuple[Access, Run]] = {}
         for run, s in statements:
             for access in _reads(emitter, s):
-                address = emitter.operand(access, run) if access.tensor not in written and len(places[id(access)]) == 1 else None
+                if access.tensor in written or len(places[id(access)]) > 1:
+                    continue
+                address = emitter.operand(access, run)
                 if address is not None and address.follows(loop.variable):
                     reads.setdefault(address, []).append(access)
+                elif not emitter.gathers(access, run) and emitter.moves(access, run, loop.variable):
+                    strided[id(access)] = access, run
         halves = [(run, s) for run, s in statements if scop.tensor(s.tensor).dtype == HALF]
         writes = [(emitter.target(s, run), s) for run, s in halves if not _is_moved(emitter, s)]
     read = {access.tensor for _, s in statements for access, _ in guarded_accesses(s.value)}
@@ -69,7 +76,8 @@ def find_half_lanes(emitter: ReadEmitter, loop: For, machine: Machine) -> HalfLa
         if address is not None and address.follows(loop.variable) and written.count(s.tensor) == 1 and s.tensor not in read
     )
     loads = tuple((address, tuple(accesses)) for address, accesses in reads.items())
-    return HalfLanes(loop.variable, machine.lanes(4), loads, stores) if loads or stores else None
+    found = HalfLanes(loop.variable, machine.lanes(4), loads, stores, tuple(strided.values()))
+    return found if loads or stores or strided else None
 
 
 def _is_moved(emitter: ReadEmitter, s: ScopStatement) -> bool:
@@ -118,6 +126,15 @@ def converted(emitter: ReadEmitter, found: HalfLanes, first: str, count: int) ->
             for array, place in parts(f"tc_from{number}", address):
                 emitter.line(f"tc_store{ending}({array}, tc_load_f16{ending}({place}));")
             emitter.hoisted |= {id(access): [f"tc_from{number}{at}"] for access in accesses}
+        for number, (access, run) in enumerate(found.strided):
+            emitter.run_now = run
+            loop = f"for (int64_t {found.variable} = {first}; {found.variable} < {first} + {count}; ++{found.variable})"
+            emitter.line(f"float tc_strided{number}[{count}] __attribute__((aligned(64)));")
+            emitter.line(f"uint16_t tc_bits{number}[{count}] __attribute__((aligned(64)));")
+            emitter.line(f"{loop} tc_bits{number}{at} = {emitter.place(access.tensor, access.subscripts)};")
+            for v in range(0, count, found.width):
+                emitter.line(f"tc_store{ending}(tc_strided{number} + {v}, tc_load_f16{ending}(tc_bits{number} + {v}));")
+            emitter.hoisted[id(access)] = [f"tc_strided{number}{at}"]
         behind = []
         for number, (address, s) in enumerate(found.writes):
             for array, place in parts(f"tc_to{number}", address):

@@ -55,6 +55,18 @@ def test_lengths(length: int) -> None:
 
 
 @pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("subscript", ["3*i + 1", "(i / 2) * 5 + i % 2", "N - 1 - 2*i"])
+def test_strided_reads(length: int, subscript: str) -> None:
+    """Collected as bits, and converted together."""
+    torch.manual_seed(length)
+    x, i = torch.randn(4, 3 * length + 5).half(), torch.arange(length)
+    kernel = kernel_of(f"def f(half(M,N) X) -> (O) {{ O(m,i) = float(X(m,{subscript})) * 2.0 + 1.0 where i in 0:{length} }}", x)
+    at = {"3*i + 1": 3 * i + 1, "(i / 2) * 5 + i % 2": (i // 2) * 5 + i % 2, "N - 1 - 2*i": x.shape[1] - 1 - 2 * i}[subscript]
+    assert torch.equal(kernel(x), x.float()[:, at] * 2 + 1)
+    assert "/" in subscript or (CONVERTED in kernel.source) == (length >= 16)  # the digits of a division are loops of their own
+
+
+@pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("operator", ["+", "max", "min"])
 def test_reductions(length: int, operator: str) -> None:
     """Terms that two blocks share count once."""
