@@ -240,13 +240,13 @@ class TileCosts(TileSpace):
         return tiles * self.trips / terms * pages * WALK * min(1.0, pages / MANY_PAGES) if pages > core.tlb else 0.0
 
     def is_strided(self, use: OperandUse, shape: Shape, staged: bool) -> bool:
-        """Whether an operand that leaves the second cache is read a line or two at each term. What one tile alone reads may lie in the
-        caches of all cores."""
+        """Whether an operand that others evict from the second cache is read a line or two at each term. What one tile alone reads may lie
+        in the caches of all cores."""
         if staged or use.operand.single is None or self.over_terms or len(self.s.terms) != 1 or use.step < LINE:
             return False
         tile = prod(count for dim, count in shape.leaf_rows if dim not in use.operand.dims)
         again = use.results > tile * (1 if use.moves else shape.vectors * self.core.lanes)
-        return use.leaves if again else use.beyond
+        return use.evicted if again else use.beyond
 
     def writes_apart(self, shape: Shape, row_panel: int) -> bool:
         """Whether results that the second cache does not hold lie on more pages than the TLB has, along the rows of one tile of lanes, and

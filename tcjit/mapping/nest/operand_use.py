@@ -142,7 +142,7 @@ class OperandUse:
         others = prod(count for dim, count in costs.shared.items() if dim in names(operand.value))  # iterations, with their own elements
         every = size * self.bytes * (others if costs.cold and not before else 1)  # bytes of all iterations
         self.beyond, self.is_large = every > core.l2, every > core.l1
-        self.leaves = every > CACHED * core.l2  # the second cache, while others come by
+        self.evicted = every > CACHED * core.l2  # from the second cache, while others come by
         more = core.far(every) if before or not costs.cold else core.far(every) / MOVES  # it is read from afar, and written near
         self.load = core.load
         if self.moves and (stride == 1 or stride in SHUFFLED and self.bytes == core.element):
