@@ -265,7 +265,7 @@ _CONVERSION_F16 = """  tc_bits$N bits = __builtin_convertvector(x, tc_bits$N), s
   bits = (tc_bits$N)(($V)((bits & 0x7fff) << 13) * 0x1p+112f);
   return ($V)(bits | special | sign);
 """
-_CONVERSION_BOOL = "  return ($V)(x != 0) & 1;\n"
+_CONVERSION_BOOL = "  return __builtin_convertvector(x != 0, $V) & 1;\n"
 _CONVERSION_BF16 = "  return ($V)(__builtin_convertvector(x, tc_bits$N) << 16);\n"
 # of what is a bfloat16 already
 _STORE_BF16 = """

@@ -63,6 +63,12 @@ def equality(a: Assignment, index: str, values: Mapping[str, int]) -> Equality |
     return None
 
 
+def picked_index(a: Assignment, condition: Expr, values: Mapping[str, int]) -> str | None:
+    """The index of a reduction's results that a condition compares with data, so that each term counts for one of them; None of others."""
+    some = (name for name, lower, upper in a.results if upper - lower > 1)
+    return next((name for name in some if _solved(condition, name, a.bounds, values) is not None), None)
+
+
 def where(conditions: Sequence[Expr], then: Expr, other: Expr) -> Expr:
     """``then`` where all of the conditions hold, evaluated from the left."""
     if not conditions:

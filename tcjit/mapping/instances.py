@@ -15,6 +15,7 @@ from tcjit.mapping.assignment import Assignment, Assignments, to_scop, to_statem
 from tcjit.mapping.equality import exact
 from tcjit.mapping.isl import images, points
 from tcjit.mapping.nest.restrict import is_chosen
+from tcjit.mapping.operations import either_comparison
 
 
 class Instances:
@@ -66,8 +67,19 @@ class Instances:
             return self.decided(old, instances, a) is new.value
         if isinstance(old, Binary) and old.op in ("&&", "||") and not places:
             sides = (old.left, old.right), (old.right, old.left)
-            return any(self.decided(one, instances, a) is (old.op == "&&") and self.agree(other, new, instances, a) for one, other in sides)
+            if any(self.decided(one, instances, a) is (old.op == "&&") and self.agree(other, new, instances, a) for one, other in sides):
+                return True
+            return isinstance(new, Binary) and new.op in ("<=", ">=") and either_comparison(self.undecided(old, instances, a)) == new
         return False
+
+    def undecided(self, value: Expr, instances: isl.Set, a: Assignment) -> Expr:
+        """A condition without the sides of ``&&`` and ``||`` that decide nothing at all instances."""
+        if not isinstance(value, Binary) or value.op not in ("&&", "||"):
+            return value
+        for one, other in ((value.left, value.right), (value.right, value.left)):
+            if self.decided(one, instances, a) is (value.op == "&&"):
+                return self.undecided(other, instances, a)
+        return replace(value, left=self.undecided(value.left, instances, a), right=self.undecided(value.right, instances, a))
 
     def decided(self, value: Expr, instances: isl.Set, a: Assignment) -> bool | None:
         """Whether a condition holds at all instances, or at none; None where isl does not know."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import frexp
 from typing import TypeGuard
 
@@ -46,6 +47,15 @@ def may_fail(value: Expr, values: Mapping[str, int] = NOTHING, *, gathers: bool 
         if gathers and isinstance(part, Access) and any(map(is_gather, part.subscripts)):
             return True
     return False
+
+
+def either_comparison(test: Expr) -> Expr | None:
+    """The comparison that ``x > y || x == y`` or ``x < y || x == y`` is, of NaN as well; None of any other condition."""
+    if not isinstance(test, Binary) or test.op != "||" or not isinstance(test.left, Binary) or not isinstance(test.right, Binary):
+        return None
+    ops, same = {test.left.op, test.right.op}, (test.left.left, test.left.right) == (test.right.left, test.right.right)
+    order = next((op for op in ("<", ">") if ops == {op, "=="}), None)
+    return replace(test.left, op=f"{order}=") if same and order else None
 
 
 def operations(value: Expr, call: int = CALL) -> int:

@@ -57,6 +57,7 @@ from tcjit.mapping.passes.pack_operands import pack_operands
 from tcjit.mapping.passes.pad_operands import pad_operands
 from tcjit.mapping.passes.pad_tiles import pad_tiles
 from tcjit.mapping.passes.parallelise import parallelise, worth_region
+from tcjit.mapping.passes.promote_counts import promote_counts
 from tcjit.mapping.passes.promote_to_registers import promote_to_registers
 from tcjit.mapping.passes.promote_to_shared import promote_to_shared
 from tcjit.mapping.passes.reduce_strength import reduce_strength
@@ -178,8 +179,9 @@ def build_scop(
     assignments = proved(reduce_strength, assignments) if isinstance(target, Machine) else assignments
     assignments = proved(number_values, assignments) if isinstance(target, Machine) else assignments
     assignments = proved(multiply_predicates, assignments) if nests or isinstance(target, Device) else assignments
+    assignments = proved(promote_counts, assignments) if nests else assignments
     assignments = proved(distribute_offsets, assignments) if nests else assignments
-    assignments = proved(factor_contractions, assignments)
+    assignments = proved(factor_contractions, assignments, isinstance(target, Machine))
     assignments = proved(tabulate, assignments) if isinstance(target, Machine) else assignments
     assignments = proved(unswitch_reductions, assignments) if nests else assignments
     tensor_cores = pack and isinstance(target, Device) and "mma" in target.capabilities

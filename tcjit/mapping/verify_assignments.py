@@ -20,7 +20,7 @@ from tcjit.errors import VerifyError
 from tcjit.grammar.affine import condition, guarded_accesses, isl_name
 from tcjit.grammar.arithmetic import index, total
 from tcjit.grammar.ast import Access, Cast, Const, Expr, Index, Select
-from tcjit.grammar.dtypes import DTYPES, ROUNDED, holds
+from tcjit.grammar.dtypes import ROUNDED
 from tcjit.grammar.polynomial import names, number
 from tcjit.grammar.walk import factors, rebuild, with_accesses, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
@@ -43,6 +43,7 @@ from tcjit.mapping.verify_subscripts import wrong_subscripts
 from tcjit.mapping.verify_tables import wrong_tables
 from tcjit.mapping.verify_unions import wrong_unions
 from tcjit.mapping.verify_unswitched import wrong_unswitched
+from tcjit.mapping.verify_widened import wrong_counts, wrong_widened
 
 
 def verify_assignments(rule: str, before: Assignments, after: Assignments) -> None:
@@ -73,7 +74,7 @@ class _Replacement(Instances):
         self.rules: Mapping[str, Callable[[Assignment, Sequence[Assignment]], str]] = {
             "narrow_bounds": self.narrowed,
             "eliminate_conditions": self.parted,
-            "widen": self.widened,
+            "widen": lambda old, new: wrong_widened(self, self.before, self.after, old, new),
             "reduce_strength": lambda old, new: wrong_powers(self, old, new),
             "chunk_reductions": self.chunked,
             "chunk_scans": lambda old, new: wrong_scan(self, self.before, self.after, old, new),
@@ -85,6 +86,7 @@ class _Replacement(Instances):
             "split_sums": self.parted,
             "split_initialisation": self.initialised,
             "multiply_predicates": lambda old, new: wrong_predicates(old, new[0]) if len(new) == 1 else "a sum became several",
+            "promote_counts": lambda old, new: wrong_counts(self, self.before, self.after, old, new),
             "distribute_offsets": lambda old, new: wrong_offsets(before, after, old, new),
             "factor_contractions": lambda old, new: wrong_contraction(before, after, old, new),
             "split_selects": lambda old, new: wrong_selects(self, old, new),
@@ -303,29 +305,6 @@ class _Replacement(Instances):
             return "the loop over chunks is not shared"
         return self.chunked(old, [replace(accumulate, outer=None), *rest])
 
-    def widened(self, old: Assignment, new: Sequence[Assignment]) -> str:
-        """The reduction in a temporary of a wider type, whose results are converted once."""
-        if len(new) != 2:
-            return "no reduction and conversion"
-        wide, store = new
-        storage, narrow = self.after[wide.tensor], self.before[old.tensor]
-        element = Access(wide.tensor, wide.subscripts, dtype=storage.dtype)
-        # a bool is any number but 0: what it is converted to holds it
-        wider = holds(storage.dtype, narrow.dtype) or DTYPES[narrow.dtype].kind == "bool" != DTYPES[storage.dtype].kind
-        if wide.tensor in self.before or storage.role != "temporary" or not wider:
-            return "the temporary is no wider one"
-        if (storage.shape, storage.dynamic_extents) != (narrow.shape, narrow.dynamic_extents) or wide.subscripts != old.subscripts:
-            return "the temporary has other elements"
-        if replace(wide, tensor=old.tensor, value=old.value, start=old.start) != old or not is_converted(wide.value, old.value):
-            return "the reduction changed"
-        held = Cast(Access(narrow.name, old.subscripts, dtype=narrow.dtype), dtype=storage.dtype)
-        start = held if old.start is None else identity(old.operator, storage.dtype)
-        if wide.start != start or old.start not in (None, identity(old.operator, narrow.dtype)):
-            return "the reduction starts from another value"
-        if store.operator != "=" or not same_element(store, old) or store.value != Cast(element, dtype=narrow.dtype):
-            return "the results are not what was reduced"
-        return "" if self.instances(store).is_equal(self.instances(results_of(old))) else "results are lost"
-
     def narrowed(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """Fewer instances: those that are left out, none of which starts a result, have the identity as their term."""
         (a,) = new
@@ -538,17 +517,6 @@ class _Replacement(Instances):
         if not terms.is_injective() or not terms.range().is_equal(self.instances(old)):
             return False
         return self.agree(old.value, new.value, self.instances(new), new, {dim: place})
-
-
-def is_converted(wide: Expr, value: Expr) -> bool:
-    """Whether a value is another one in a wider type, converted inside choices perhaps."""
-    if isinstance(wide, Select) and isinstance(value, Select) and wide != value:
-        return wide.condition == value.condition and is_converted(wide.then, value.then) and is_converted(wide.other, value.other)
-    if isinstance(wide, Const) and isinstance(value, Const):
-        if isinstance(value.value, bool):
-            return DTYPES[wide.dtype].is_integer and wide.value == int(value.value)
-        return DTYPES[wide.dtype].kind == DTYPES[value.dtype].kind == "float" and repr(wide.value) == repr(value.value)
-    return wide in (value, Cast(value, dtype=wide.dtype))
 
 
 def with_numbers(expr: Expr, point: Mapping[str, int]) -> Expr:

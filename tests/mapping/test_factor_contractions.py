@@ -14,6 +14,7 @@ from tcjit.mapping.assignment import Assignments
 from tcjit.mapping.extract import extract
 from tcjit.mapping.passes.factor_contractions import factor_contractions
 from tcjit.mapping.passes.widen import widen
+from tcjit.mapping.verify_assignments import verify_assignments
 
 
 def before(text: str, shapes: dict[str, tuple[int, ...]]) -> Assignments:
@@ -194,3 +195,23 @@ def test_numbers_are_those_of_einsum(parameters: str, statement: str, equation: 
         assert "O_dividend" in kernel.source or any("O_dividend" in nest for nest in kernel.resources["reductions"])
     else:
         assert "O_factor" in kernel.source
+
+
+SCATTERED = """def f(int64(N,K) I, float(O,N,K) G, float(O,C) W) -> (Y) {
+    Y(v,c) +=! I(n,k) == v ? G(o,n,k) * W(o,c) : 0.0 where v in 0:50
+}"""
+
+
+def test_terms_that_data_pick_are_summed_before_they_are_multiplied() -> None:
+    """Scattered once for each channel of the gradients, not for each pair of one with a channel of the results."""
+    a = before(SCATTERED, {"I": (50, 12), "G": (40, 50, 12), "W": (40, 24)})
+    after = factor_contractions(a)
+    verify_assignments("factor_contractions", a, after)
+    factor, product = after.assignments
+    assert "int64(v)" in factor.show() and {*factor.dims} == {"o", "v", "n", "k"}
+    assert {*product.dims} == {"v", "c", "o"} and "==" not in product.show()
+    assert factor_contractions(a, cpu=False).assignments == a.assignments
+    g = torch.Generator().manual_seed(0)
+    at, grad, weight = torch.randint(0, 50, (50, 12), generator=g), *(torch.randn(*s, generator=g) for s in ((40, 50, 12), (40, 24)))
+    expected = torch.zeros(50, 24).index_add_(0, at.flatten(), torch.einsum("onk,oc->nkc", grad, weight).flatten(0, 1))
+    torch.testing.assert_close(tcjit.define(SCATTERED).f(at, grad, weight), expected, rtol=1e-4, atol=1e-4)

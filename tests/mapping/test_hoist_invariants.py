@@ -120,6 +120,17 @@ def test_what_a_condition_on_data_chooses_stays() -> None:
     assert len(hoisted(text, {"A": (200, 200), "B": (200, 80), "C": (200, 200)})) == 1
 
 
+def test_what_picks_a_result_stays() -> None:
+    """A scatter goes over the terms alone, however the result is computed from data."""
+    text = "def f(float(T,D) X, int64(K) L) -> (Y) { Y(i,d) +=! (t + L(k)) % T == i ? X(t,d) : 0.0 where i in 0:T }"
+    shapes = {"X": (193, 64), "L": (5,)}
+    assert hoisted(text, shapes) == [a.show() for a in before(text, shapes).assignments]
+    f = tcjit.define(text).f
+    x, lags = torch.randn(193, 64, dtype=torch.float32), torch.tensor([0, 3, 192, 7, 7])
+    assert f.compile(x, lags).resources["reductions"] == ["Y: scatter along i"]
+    torch.testing.assert_close(f(x, lags), sum(x.roll(lag, 0) for lag in lags.tolist()))
+
+
 def test_a_window_beside_zeros_stays() -> None:
     text = "def f(float(M,K) A, float(K,N) B) -> (Y) { Y(i,j) +=! ((k <= i) ? A(i,k) : 0.0) * B(k,j) where i in 0:M }"
     shapes = {"A": (200, 200), "B": (200, 80)}

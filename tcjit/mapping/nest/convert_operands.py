@@ -2,7 +2,7 @@
 along a term need with its neighbours together.
 
 Half types are computed in float32 wherever they are read, narrow integers where they are cast to int32. What a wider type holds and is cast
-to it, as float32 to float64, loads do not convert: a copy does.
+to it, as float32 to float64, loads do not convert: a copy does. So it does with truth values, which are numbers other than 0.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TypeGuard
 
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import linear
-from tcjit.grammar.ast import Access, Cast, Const, Expr, Index
-from tcjit.grammar.dtypes import ROUNDED, holds
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index
+from tcjit.grammar.dtypes import DTYPES, ROUNDED, holds
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import rebuild, walk
 from tcjit.mapping.assignment import Assignment, Temporaries
@@ -33,7 +33,8 @@ def conversions(a: Assignment, tensors: Mapping[str, Storage]) -> Iterator[Order
     """The choices of tensors to copy: of those of narrower types whose elements are used again all, or some, or none; and tensors whose
     neighbours are to lie along a term as those of a larger tensor do."""
     points = a.points
-    narrow = [tensor for tensor in (*_narrow_tensors(a, tensors), *_exact_tensors(a)) if not any(tensors[tensor].dynamic_extents)]
+    some = (*_narrow_tensors(a, tensors), *_exact_tensors(a), *_predicates(a))
+    narrow = [tensor for tensor in some if not any(tensors[tensor].dynamic_extents)]
     again = {tensor: _own_order(tensors[tensor]) for tensor in narrow if points > tensors[tensor].elements}
     if len(again) > MOST_COPIED:
         yield from (again, {})
@@ -85,7 +86,7 @@ def convert_operands(a: Assignment, temporaries: Temporaries, copied: Orders) ->
     them."""
     copies: list[Assignment] = []
     copy_of: dict[str, str] = {}
-    wide, narrow, exact = a.value.dtype, _narrow_types(a), _exact_tensors(a)
+    wide, narrow, exact = a.value.dtype, _narrow_types(a), [*_exact_tensors(a), *_predicates(a)]
     for tensor in dict.fromkeys(access.tensor for access in a.reads):
         if tensor not in copied:
             continue
@@ -119,6 +120,14 @@ def _exact_tensors(a: Assignment) -> list[str]:
     return [tensor for tensor in cast if cast[tensor] == read[tensor]]
 
 
+def _predicates(a: Assignment) -> list[str]:
+    """The tensors of truth values that are conditions of numbers of other types."""
+    if a.value.dtype not in ("float32", "float64", "int32"):
+        return []
+    cast = {part.operand for part in walk(a.value) if isinstance(part, Cast)}
+    return list(dict.fromkeys(access.tensor for access in a.reads if access.dtype == "bool" and access not in cast))
+
+
 def _is_exact(expr: Expr, wide: str) -> TypeGuard[Cast]:
     """Whether an expression is an element in a floating type that holds it, computed as ``wide``, where no load converts it."""
     if not isinstance(expr, Cast) or not isinstance(expr.operand, Access) or expr.operand.dtype in NARROW.get(wide, ()):
@@ -130,18 +139,28 @@ def _is_exact(expr: Expr, wide: str) -> TypeGuard[Cast]:
 def _converted(expr: Expr, copy_of: Mapping[str, str], orders: Orders, wide: str, narrow: Collection[str]) -> Expr:
     """An expression in the wide type, exactly what one of a narrow type gives before it is rounded."""
     if isinstance(expr, Cast) and expr.dtype == wide and expr.operand.dtype in narrow:
-        return _converted(expr.operand, copy_of, orders, wide, narrow)
+        number = isinstance(expr.operand, Access)
+        return (_number if number else _converted)(expr.operand, copy_of, orders, wide, narrow)
     if _is_exact(expr, wide):
         read = _converted(expr.operand, copy_of, orders, wide, narrow)
         copied = isinstance(read, Access) and read.tensor in copy_of.values()
         return replace(read, dtype=wide) if copied else Cast(read, dtype=wide)
     if isinstance(expr, Access):
-        dtype = wide if expr.dtype in narrow else expr.dtype
-        if expr.tensor in copy_of:
-            subscripts = tuple(expr.subscripts[axis] for axis in orders[expr.tensor])
-            return replace(expr, tensor=copy_of[expr.tensor], subscripts=subscripts, dtype=dtype)
-        return Cast(expr, dtype=dtype) if dtype != expr.dtype else expr
+        read = _number(expr, copy_of, orders, wide, narrow)
+        truth = expr.dtype == "bool" != read.dtype and wide != "uint8"  # of bytes it is one
+        zero = Const(0.0 if DTYPES[wide].kind == "float" else 0, dtype=wide)
+        return Binary("!=", read, zero, dtype="bool") if truth else read
     made = rebuild(expr, lambda part: _converted(part, copy_of, orders, wide, narrow))
-    if made.dtype in narrow and wide == "int32" and not isinstance(made, Const):
+    if made.dtype in narrow and made.dtype != "bool" and wide == "int32" and not isinstance(made, Const):
         raise MappingError(f"sums in {made.dtype} wrap")
     return replace(made, dtype=wide) if made.dtype in narrow and made.dtype != "bool" else made  # a comparison stays one
+
+
+def _number(access: Expr, copy_of: Mapping[str, str], orders: Orders, wide: str, narrow: Collection[str]) -> Expr:
+    """An element in the wide type: that of a copy, or converted where it is loaded; or as it is, where it is neither."""
+    assert isinstance(access, Access)
+    if access.tensor not in copy_of:
+        return Cast(access, dtype=wide) if access.dtype in narrow else access
+    subscripts = tuple(access.subscripts[axis] for axis in orders[access.tensor])
+    dtype = wide if access.dtype in narrow or access.dtype == "bool" else access.dtype
+    return replace(access, tensor=copy_of[access.tensor], subscripts=subscripts, dtype=dtype)

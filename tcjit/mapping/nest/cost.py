@@ -210,13 +210,15 @@ class TileCosts(TileSpace):
         near = {number for number in parts if self.block_trips * self.uses[number].span(width, False) <= most}
         return tuple(Prefetch(number, dims[-1]) for number, dims in moving.items() if dims and (dims[-1] == loops[-1] or number in near))
 
-    def stalls(self, shape: Shape, staged: Collection[int], fetched: Collection[int]) -> float:
-        """Cycles in which a core waits for operands that are neither ``staged`` nor ``fetched`` ahead, each term's on another page."""
+    def stalls(self, shape: Shape, staged: Collection[int], fetched: Collection[int], waiting: Sequence[float]) -> float:
+        """Cycles in which a core waits for operands that are neither ``staged`` nor ``fetched`` ahead, each term's on another page;
+        ``waiting``: for each operand, the part of its lines that no prefetcher asks for."""
         if self.over_terms:
             return 0.0
-        others = [use for number, use in enumerate(self.uses) if number not in (*staged, *fetched)]
-        apart = [use for use in others if use.beyond and use.turns_pages(shape)]
-        return STALL / LINE * sum(use.bytes * min(use.elements, use.operand.flats[0].elements) for use in apart)
+        numbered = enumerate(zip(self.uses, waiting, strict=True))
+        others = [pair for number, pair in numbered if number not in (*staged, *fetched)]
+        apart = [(use, part) for use, part in others if use.beyond and use.turns_pages(shape)]
+        return STALL / LINE * sum(part * use.bytes * min(use.elements, use.operand.flats[0].elements) for use, part in apart)
 
     @cached_property
     def either_way(self) -> tuple[int, ...]:

@@ -76,7 +76,7 @@ def _are_digits(form: Mapping[str, object], extents: Mapping[str, int]) -> bool:
 
 def operands(s: FlatStatement, lane: str, kept: Collection[Expr] = ()) -> tuple[tuple[Operand, ...], Expr]:
     """The operands for a choice of lanes, scalars first, and the body with ``Access("@n", ())`` for operand number n. The factors of
-    products that are ``kept``, which no copy holds, are operands of their own."""
+    products that are ``kept``, or that are so themselves, which no copy holds, are operands of their own."""
     if is_dot_product(s.body):
         words = list(dict.fromkeys(arg for arg in s.body.args if not isinstance(arg, Const)))
         words.sort(key=lambda value: any(lane in s.reads[access].dims for access in _accesses(value)))
@@ -90,7 +90,8 @@ def operands(s: FlatStatement, lane: str, kept: Collection[Expr] = ()) -> tuple[
             assert isinstance(factor, Access)
             groups.setdefault(lane in s.reads[factor].dims, []).append(factor)
         whole = [_operand(s, groups[moves]) for moves in sorted(groups)]
-        found = tuple(one for operand in whole for one in (operand.separated if operand.value in kept else (operand,)))
+        separate = [operand.value in kept or {*factors(operand.value)} <= {*kept} for operand in whole]
+        found = tuple(one for operand, each in zip(whole, separate, strict=True) for one in (operand.separated if each else (operand,)))
         body: Expr = _number(0, found[0].value)
         for number, operand in enumerate(found[1:], 1):
             body = Binary("*", body, _number(number, operand.value), dtype=operand.value.dtype)

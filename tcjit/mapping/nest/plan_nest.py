@@ -19,7 +19,7 @@ from tcjit.mapping.nest.cost import Estimate, TileCosts
 from tcjit.mapping.nest.matrix_unit import DEPTH, estimate_matrix, matrix_shapes
 from tcjit.mapping.nest.merge_dims import fix_dim
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
-from tcjit.mapping.nest.operand_use import CACHED, FOLLOWED, Shape, step_of
+from tcjit.mapping.nest.operand_use import CACHED, FOLLOWED, OperandUse, Shape, step_of
 from tcjit.mapping.nest.operands import Operand, operands
 from tcjit.mapping.nest.prefetch import panel_prefetches, prefetches
 from tcjit.mapping.nest.statement import DIM, FlatStatement
@@ -39,6 +39,7 @@ LEAST_BLOCKS = 4  # of them that a sum has: what blocks store and load again is 
 BLOCKED = 0.96  # of the time of tiles that sum all terms that blocks around them may take: the model knows tiles better
 STRIDED_LINE = 24.0  # cycles of a line from beyond the second cache that lies apart from those of the terms beside it
 LINES_ALONE = 8  # side by side, of which prefetchers foresee none: of more they have the others
+ROWS_APART = 256  # in lanes, which tiles read on where others ended, whose lines all take so long: of fewer that part of them do
 FETCHED = 0.5  # of that for lines that are asked for ahead
 STREAMED_ROWS = 16  # of a matrix that is read once, side by side: prefetchers follow about as many
 BLOCK_EDGES = 4  # times the cycles in which a tile's accumulators are loaded and stored that a block of terms takes at least
@@ -438,6 +439,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     if far and not costs.block:
         panel = panel * blocks[0].block // s.extent(blocks[0].dim)
     parts = _parts(counts, panel, core, tile) if again else []
+    parts = [loop for loop in parts if loop.dim not in {around.dim for around in rows_apart}]  # which has parts already
     terms = [Loop(dim, DEPTH if dim == shape.depth else 1) for dim in _near_last(costs, shape, cost) if dim != shape.lane]
     terms += [Loop(shape.lane, tile[shape.lane])] if shape.lane in s.terms else []
     around = list(dict.fromkeys([*parts, *(Loop(dim, tile.get(dim, 1)) for dim in (*outside, *inside))]))
@@ -457,16 +459,24 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     moved = traffic.cycles(core)
     late = traffic.written_late * core.l3_byte if moved else 0.0
     fetched = [prefetch.operand for prefetch in nest.prefetch]
-    stalls = costs.stalls(shape, cost.staged, fetched)
-    stalls += traffic.into_of(core.l2, len(found)) * core.l3_byte if costs.block else 0.0  # results, which each block waits for
     streams = far and not costs.block
     before_next = blocks[0].block if streams else costs.block_trips  # terms that a tile sums
+
+    def waiting_part(use: OperandUse) -> float:
+        """The part of an operand's lines that no prefetcher asks for: less where the next tile reads rows on where this one ends."""
+        if streams and use.streams(shape):
+            return 0.0
+        reads_on = several and use.operand.is_contiguous(several[-1])
+        return min(1.0, before_next / (ROWS_APART if use.moves else STREAMED_ROWS)) if reads_on else 1.0
+
+    waiting = list(map(waiting_part, costs.uses))
+    stalls = costs.stalls(shape, cost.staged, fetched, waiting)
+    stalls += traffic.into_of(core.l2, len(found)) * core.l3_byte if costs.block else 0.0  # results, which each block waits for
     for number, use in enumerate(costs.uses):
-        if not costs.is_strided(use, shape, number in cost.staged) or streams and use.streams(shape):
+        if not costs.is_strided(use, shape, number in cost.staged) or not waiting[number]:
             continue
-        if before_next <= STREAMED_ROWS and several and use.operand.is_contiguous(several[-1]):
-            continue  # of so few rows the next tile reads on where this one ends
         lines = max(1.0, use.width(shape) / LINE)  # at each term
         line = STRIDED_LINE * (FETCHED if number in fetched else 1) * min(1.0, LINES_ALONE / lines, use.step / (FOLLOWED * core.page))
+        line *= waiting[number]
         stalls += traffic.into_of(core.l2, number) / LINE * line + costs.tlb_misses(shape, number, before_next)
     return Plan(nest, found, costs.body, replace(cost, cycles=costs.bound(shape, cost.cycles, moved) + stalls), moved, late)

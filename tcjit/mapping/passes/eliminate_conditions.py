@@ -15,7 +15,7 @@ from tcjit.grammar.linear import Limits, Ranges
 from tcjit.grammar.polynomial import Value, ZeroDivisor, integer, names, number, with_remainders
 from tcjit.grammar.walk import rebuild
 from tcjit.mapping.assignment import Assignment, Assignments
-from tcjit.mapping.operations import may_fail
+from tcjit.mapping.operations import either_comparison, may_fail
 
 
 def eliminate_conditions(before: Assignments) -> Assignments:
@@ -43,6 +43,8 @@ def simplified(value: Expr, ranges: Ranges, values: Mapping[str, int]) -> Expr:
             return right if holds == (op == "&&") else value.left
         case Binary(op="&&" | "||" as op, left=left, right=Const(value=bool(holds))):
             return left if holds == (op == "&&") else value if may_fail(left) else value.right
+        case Binary(op="||"):
+            return either_comparison(value) or value
         case Binary(op="<" | "<=" | ">" | ">=" | "==" | "!=", left=Expr(dtype="int64")):
             always = _always(value, ranges, values)
             return value if always is None else Const(always, dtype="bool")

@@ -1,13 +1,14 @@
 """Factor contractions: a sum of products of several tensors is computed pairwise through temporaries, where that takes fewer operations.
 
 ``O(a) +=! X(b,c) * Y(a,b,d) * Z(d,b)`` needs no sum over ``c`` for each ``a``: by the distributive law ``c`` is summed first, and what
-divides all terms divides their sum. A condition without which a term is 0 is a factor that is 0 or 1. The order is the one with the
-fewest operations. After Lam, Sadayappan and Wenger, On Optimizing a Class of Multi-Dimensional Loops with Reductions for Parallel
-Execution (1997); ``torch.einsum`` does the same.
+divides all terms divides their sum. A condition without which a term is 0 is a factor that is 0 or 1; one that picks a result by data, as
+``I(n) == v`` does, makes a scatter of the product that it is in. The order is the one with the fewest operations. After Lam, Sadayappan
+and Wenger, On Optimizing a Class of Multi-Dimensional Loops with Reductions for Parallel Execution (1997); ``torch.einsum`` does the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -17,7 +18,7 @@ from tcjit.grammar.ast import Access, Binary, Expr, Index, Select
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
-from tcjit.mapping.equality import reads_inside
+from tcjit.mapping.equality import picked_index, reads_inside
 from tcjit.mapping.operations import may_fail
 from tcjit.mapping.reduction import conjunction, guarded_factors, identity
 
@@ -27,6 +28,7 @@ WORTH_FACTORING = 1 << 16  # operations below which more loops, or launches of a
 WORTH_DIVIDING = 8  # terms, for a division of each to be worth a temporary of their sum
 GAIN = 1.5  # times fewer multiply-adds that pay for what is not counted: products in registers need no traffic
 TRAFFIC = 4  # operations that an element of a temporary takes as long as: it is written and read,
+SCATTERED = 8  # operations that a step of a scatter takes as long as
 NEAR_TRAFFIC = 1  # and in a cache where loops over results stand around both
 
 Factors = frozenset[int]  # their numbers
@@ -41,8 +43,8 @@ class _Order:
     parts: tuple[_Order, ...] = ()
 
 
-def factor_contractions(before: Assignments) -> Assignments:
-    """The program with the temporaries of contractions that are cheaper in several steps."""
+def factor_contractions(before: Assignments, cpu: bool = True) -> Assignments:
+    """The program with the temporaries of contractions that are cheaper in several steps; of scatters only on a ``cpu``."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if a.operator == "+=" and _is_common_quotient(a):
@@ -68,8 +70,9 @@ def factor_contractions(before: Assignments) -> Assignments:
             return [a]
         if temporaries.tensors[a.tensor].dtype != a.value.dtype or a.tensor in a.inputs:
             return [a]
-        contraction = _Contraction(a)
-        if any(condition(one, before.values) is None for one in contraction.conditions):
+        contraction = _Contraction(a, before.values)
+        data = [number for number, one in enumerate(contraction.conditions) if condition(one, before.values) is None]
+        if data and not (cpu and {*data} <= contraction.picked.keys()):
             return [a]  # data pick the terms
         if contraction.conditions and any(map(may_fail, contraction.factors)):
             return [a]  # conditions protect what may fail
@@ -104,9 +107,11 @@ def _is_common_quotient(a: Assignment) -> bool:
 class _Contraction:
     """A sum over the terms of an assignment of a product of factors."""
 
-    def __init__(self, a: Assignment) -> None:
+    def __init__(self, a: Assignment, values: Mapping[str, int]) -> None:
         self.a = a
         self.conditions, factors = guarded_factors(a.value)
+        # by the number of a condition on data, the result's index that it picks
+        self.picked = {number: name for number, one in enumerate(self.conditions) if (name := picked_index(a, one, values)) is not None}
         self.factors = (*self.conditions, *factors)
         self.all = frozenset(range(len(self.factors)))
         self.moves = tuple(frozenset(names(factor)) & set(a.dims) for factor in self.factors)
@@ -124,9 +129,15 @@ class _Contraction:
     def volume(self, dims: frozenset[str]) -> int:
         return prod(self.a.extents[dim] for dim in dims)
 
+    def steps(self, dims: frozenset[str], factors: Factors) -> int:
+        """Those over some dimensions of a product in which some of the ``factors`` stand by themselves: a scatter has none along what they
+        pick."""
+        indices = {self.picked[number] for number in factors if number in self.picked}
+        return self.volume(dims - indices) * (SCATTERED if indices else 1)
+
     def at_once(self, factors: Factors) -> int:
         """Multiply-adds of the sum of a product of so many factors."""
-        return max(1, len(self.multiplied(factors)) - 1) * self.volume(self.dims(factors))
+        return max(1, len(self.multiplied(factors)) - 1) * self.steps(self.dims(factors), factors)
 
     def multiplied(self, factors: Factors) -> list[int]:
         """Those that are no conditions, in their order."""
@@ -155,7 +166,7 @@ class _Contraction:
     def cheapest(self, factors: Factors) -> _Order:
         if len(factors) == 1:
             alone = self.kept(factors) == self.dims(factors)
-            return _Order(0 if alone else self.volume(self.dims(factors)) + self.traffic(factors), factors)
+            return _Order(0 if alone else self.steps(self.dims(factors), factors) + self.traffic(factors), factors)
         best = _Order(self.at_once(factors) + self.traffic(factors), factors)
         first, *others = sorted(factors)
         for chosen in range(2 ** len(others) - 1):
@@ -165,7 +176,8 @@ class _Contraction:
             parts = self.order(left), self.order(factors - left)
             together = self.kept(left) | self.kept(factors - left)
             own = (part.operations - self.traffic(part.factors) * self.is_inline(part, together) for part in parts)
-            operations = sum(own) + self.volume(together) + self.traffic(factors)
+            unchanged = frozenset(min(part.factors) for part in parts if len(part.factors) == 1 and not part.operations)
+            operations = sum(own) + self.steps(together, unchanged) + self.traffic(factors)
             if operations < best.operations:
                 best = _Order(operations, factors, parts)
         return best

@@ -19,9 +19,10 @@ from tcjit.grammar.dtypes import ROUNDED
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, factors, rebuild, walk, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+from tcjit.mapping.equality import picked_index
 from tcjit.mapping.operations import CALL, divides_integers, may_fail, operations
 from tcjit.mapping.padded_copies import form_of, has_windows
-from tcjit.mapping.reduction import signed
+from tcjit.mapping.reduction import conjuncts, signed
 from tcjit.mapping.strides import affine_form
 
 TYPES = ("float32", "float64")  # of what is hoisted: halves are widened first, and integers are parts of dot products, unless divided
@@ -65,6 +66,9 @@ class _Hoisting:
         """A value that reads its invariants; ``guarded``: it may not be evaluated everywhere."""
         if condition(value, self.values) is not None:
             return value  # nests leave out what conditions on indices leave out
+        if self.picks(value):  # a scatter goes over the terms alone
+            joined = isinstance(value, Binary) and value.op == "&&"
+            return rebuild(value, lambda part: self.rewritten(part, guarded=True)) if joined else value
         if self.is_invariant(value, guarded):
             return self.stored(value)
         if isinstance(value, Access):
@@ -80,6 +84,11 @@ class _Hoisting:
             return rebuild(value, lambda _: next(parts))
         inside = guarded or isinstance(value, Binary) and value.op in ("&&", "||")
         return rebuild(value, lambda part: self.rewritten(part, inside))
+
+    def picks(self, value: Expr) -> bool:
+        """Whether a condition, or one that it joins, compares data with an index of the results."""
+        own = value.dtype == "bool" and self.a.reduction
+        return bool(own) and any(picked_index(self.a, one, self.values) for one in conjuncts(value))
 
     def with_divided_factors(self, product: Binary, guarded: bool) -> tuple[Expr, Expr] | None:
         """Of a term of three factors or more the others, and the element that holds an invariant one times those at quotients of indices

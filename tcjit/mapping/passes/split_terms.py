@@ -52,6 +52,7 @@ def _has_form(value: Expr) -> bool:
 
 
 def _test(a: Assignment, value: Expr, before: Assignments) -> Expr | None:
-    """The first condition on indices alone in a term that chooses between parts of it."""
-    chosen = (part.condition for part in walk(value) if isinstance(part, Select))
-    return next((test for test in chosen if names(test).keys() <= {*a.dims} and condition(test, before.values) is not None), None)
+    """The first condition on indices alone in a term that chooses between parts of it, or is a part of what does."""
+    chosen = (test for part in walk(value) if isinstance(part, Select) for test in walk(part.condition) if test.dtype == "bool")
+    indices = (test for test in chosen if 0 < len(names(test)) and names(test).keys() <= {*a.dims})
+    return next((test for test in indices if condition(test, before.values) is not None), None)

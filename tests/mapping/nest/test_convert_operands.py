@@ -138,3 +138,35 @@ def test_products_of_two_types(left: str, right: str, term: str) -> None:
         text = f"def f({left}(M,K) A, {right}(K,N) B, float(K) S) -> (double(M,N) C) {{ C(m,n) {operator} {term} }}"
         f = tcjit.define(text, target="cpu").f
         torch.testing.assert_close(f(a, b, s), expected, rtol=2e-6 if "double" not in (left, right) else 2e-12, atol=1e-6)
+
+
+MASKED = "def f(bool(M,K) P, float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! P(m,k) ? A(m,k) * B(k,n) : 0.0 }"
+
+
+def test_truth_values_are_numbers_that_nests_compare() -> None:
+    shapes: Shapes = {"P": (20, 30), "A": (20, 30), "B": (30, 40)}
+    copies, a = converted(MASKED, shapes, "P")
+    assert [copy.tensor for copy in copies] == ["P_float32"]
+    assert "P_float32(m, k) != 0.0 ? A(m, k) * B(k, n) : 0.0" in a.show()
+    assert choices(MASKED, shapes) == [("P",), ()]
+
+
+@pytest.mark.parametrize("dtype", ["float", "double", "int32"])
+def test_masked_convolutions(dtype: str) -> None:
+    """What a mask leaves out is never multiplied: an infinite weight adds nothing."""
+    zero = "0" if dtype == "int32" else "0.0"
+    inside = "y + i >= 1 && y + i <= H && x + j >= 1 && x + j <= W"
+    text = f"""def f({dtype}(C,H,W) X, bool(H,W) M, {dtype}(O,C,3,3) K) -> (Y) {{
+        Y(o,y,x) +=! ({inside} && M(y + i - 1, x + j - 1)) ? X(c, y + i - 1, x + j - 1) * K(o,c,i,j) : {zero}
+            where y in 0:H, x in 0:W }}"""
+    g = torch.Generator().manual_seed(1)
+    kind = {"float": torch.float32, "double": torch.float64, "int32": torch.int32}[dtype]
+    x, k = (torch.randint(-9, 9, shape, generator=g).to(kind) for shape in ((8, 19, 23), (20, 8, 3, 3)))
+    mask = torch.rand(19, 23, generator=g) < 0.4
+    mask[3:6, 3:6] = False
+    expected = torch.nn.functional.conv2d((x * mask).double()[None], k.double(), padding=1)[0]
+    if kind.is_floating_point:
+        x[:, 4, 4] = float("inf")
+    f = tcjit.define(text).f
+    assert torch.equal(f(x, mask, k).double(), expected)
+    assert "no nest" not in " ".join(f.compile(x, mask, k).resources["reductions"])

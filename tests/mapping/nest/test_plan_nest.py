@@ -206,8 +206,8 @@ def test_threads_share_equal_parts_of_streamed_rows() -> None:
 
 def test_what_the_last_cache_holds_is_not_streamed() -> None:
     """Its rows come in parts, which the processor does not foresee: each step fetches what the next tile reads."""
-    s = flat(MATMUL, {"A": (8, 600), "B": (600, 3000)})
-    far, near = (plan_nest(s, replace(CORE, last=last)).nest for last in (1 << 22, 1 << 26))
+    s = flat(MATMUL, {"A": (8, 200), "B": (200, 3000)})
+    far, near = (plan_nest(s, replace(CORE, last=last)).nest for last in (1 << 21, 1 << 26))
     assert [loop.dim for loop in far.loops][:2] != [loop.dim for loop in near.loops][:2]
     assert near.loops[0].dim == "n" and "k" not in {loop.dim for loop in near.loops[:-1]}
     assert near.prefetch == far.prefetch == (Prefetch(1, "n"),)

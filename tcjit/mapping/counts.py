@@ -1,0 +1,56 @@
+"""Counts: what a sum of integers that comparisons choose compares, how large it grows, and its terms in another type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Select
+from tcjit.grammar.dtypes import DTYPES
+from tcjit.grammar.walk import walk
+from tcjit.mapping.assignment import Assignment
+from tcjit.mapping.nest.vector_forms import COMPARISONS
+
+EXACT = {"float32": 1 << 24, "float64": 1 << 53, "int32": (1 << 31) - 1}  # magnitudes up to which a type holds every integer
+
+
+def compared(value: Expr) -> str | None:
+    """The one type of elements that a count of integers compares, other than its own; None of other values."""
+    condition = value.condition if isinstance(value, Select) else value.operand if isinstance(value, Cast) else None
+    arms = (value.then, value.other) if isinstance(value, Select) else ()
+    if condition is None or condition.dtype != "bool" or not DTYPES[value.dtype].is_integer or not all(map(_is_integer, arms)):
+        return None
+    types = {part.left.dtype for part in _comparisons(condition) if any(isinstance(one, Access) for one in walk(part))}
+    dtype = types.pop() if len(types) == 1 else None
+    return dtype if dtype in EXACT and dtype != value.dtype else None
+
+
+def greatest_count(a: Assignment) -> int:
+    """A bound on the magnitudes of a count's partial sums."""
+    arms = (a.value.then, a.value.other) if isinstance(a.value, Select) else ()
+    total = max((abs(arm.value) for arm in arms if isinstance(arm, Const)), default=1)
+    for _, lower, upper in a.terms:
+        total *= upper - lower
+    return int(total)
+
+
+def counted(value: Expr, dtype: str) -> Expr:
+    """A count's term in another type."""
+    one, zero = (Const(float(n) if DTYPES[dtype].kind == "float" else n, dtype=dtype) for n in (1, 0))
+    if isinstance(value, Cast):
+        return Select(value.operand, one, zero, dtype=dtype)
+    assert isinstance(value, Select)
+    arms = (replace(arm, value=type(one.value)(arm.value), dtype=dtype) for arm in (value.then, value.other) if isinstance(arm, Const))
+    return Select(value.condition, *arms, dtype=dtype)
+
+
+def _is_integer(arm: Expr) -> bool:
+    return isinstance(arm, Const) and DTYPES[arm.dtype].is_integer
+
+
+def _comparisons(condition: Expr) -> Iterator[Binary]:
+    if isinstance(condition, Binary) and condition.op in COMPARISONS:
+        yield condition
+    elif isinstance(condition, Binary):
+        yield from _comparisons(condition.left)
+        yield from _comparisons(condition.right)
