@@ -82,6 +82,13 @@ def factors(expr: Expr) -> Iterator[Expr]:
         yield expr
 
 
+def addends(expr: Expr) -> list[Expr]:
+    """Those of a sum of one type, in the order of the text; of anything else itself."""
+    if isinstance(expr, Binary) and expr.op == "+" and expr.left.dtype == expr.right.dtype == expr.dtype:
+        return [*addends(expr.left), *addends(expr.right)]
+    return [expr]
+
+
 def wide_factors(expr: Expr) -> Iterator[Expr]:
     """The factors of a product; of one of halves that is converted to float32, in which halves are computed, the converted ones."""
     if isinstance(expr, Cast) and expr.dtype == "float32" and expr.operand.dtype in ("float16", "bfloat16"):

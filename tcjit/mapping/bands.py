@@ -69,7 +69,7 @@ def _bands(a: Assignment, values: Mapping[str, int]) -> Iterator[Band]:
     for dim in a.reduction:
         edges = [edge for test, holds in tests for edge in _edges(test, holds, dim, values)]
         for lower, factor in ((edge.value, edge.factor) for edge in edges if edge.least):
-            first = divide(lower + (factor - 1), factor)
+            first, aligned = divide(lower + (factor - 1), factor), _aligned(lower, factor)
             if factor > 1 and dim in divided:
                 continue  # its residue classes are nests; an edge that is a quotient has others
             if isinstance(first, int) or not names(first) or affine(expression(first), values) is None:
@@ -78,7 +78,17 @@ def _bands(a: Assignment, values: Mapping[str, int]) -> Iterator[Band]:
                 last = upper - lower
                 width = last // factor + 1 if isinstance(last, int) else 0
                 if 0 < width < a.extents[dim] and not any(dim in names(sub) for sub in a.subscripts):
-                    yield Band(dim, first, width)
+                    wide = (factor - 1 + _constant(lower) + last) // factor - (_constant(lower) + factor - 1) // factor + 1
+                    yield Band(dim, aligned if wide == width else first, width)
+
+
+def _constant(value: Value) -> int:
+    return value if isinstance(value, int) else value.terms.get((), 0)
+
+
+def _aligned(lower: Value, factor: int) -> Value:
+    """The multiple of a factor below an edge that is the quotient of its indices alone, as digits of one are."""
+    return divide(lower - _constant(lower), factor) + (_constant(lower) + factor - 1) // factor
 
 
 def _is_faster(a: Assignment, band: Band, values: Mapping[str, int]) -> bool:

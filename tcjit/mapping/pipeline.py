@@ -69,6 +69,7 @@ from tcjit.mapping.passes.schedule_scan import schedule_scan
 from tcjit.mapping.passes.schedule_scatter import schedule_scatter
 from tcjit.mapping.passes.simplify_reductions import simplify_reductions
 from tcjit.mapping.passes.skew_reductions import skew_reductions
+from tcjit.mapping.passes.split_addends import split_addends
 from tcjit.mapping.passes.split_index_sets import split_index_sets, split_sums
 from tcjit.mapping.passes.split_initialisation import split_initialisation
 from tcjit.mapping.passes.split_reduction import split_reduction
@@ -81,7 +82,7 @@ from tcjit.mapping.passes.strip_mine_copies import strip_mine_copies
 from tcjit.mapping.passes.strip_mine_products import strip_mine_products
 from tcjit.mapping.passes.substitute_forward import substitute_forward
 from tcjit.mapping.passes.synchronise import synchronise
-from tcjit.mapping.passes.tabulate import tabulate
+from tcjit.mapping.passes.tabulate import tabulate, tabulate_conditions
 from tcjit.mapping.passes.tile import tile
 from tcjit.mapping.passes.tile_reductions import tile_reductions
 from tcjit.mapping.passes.transpose_operands import transpose_operands
@@ -165,6 +166,7 @@ def build_scop(
         return steps.run(function.__name__, function, before, *args, show=Assignments.show, check=check)
 
     assignments = step(extract, program, layouts)
+    assignments = proved(split_addends, assignments) if nests else assignments
     assignments = proved(narrow_bounds, assignments)
     assignments = proved(eliminate_conditions, assignments)
     assignments = step(eliminate_indices, assignments, prove != "none", nests)
@@ -172,6 +174,7 @@ def build_scop(
     whole = assignments
     assignments = proved(split_selects, assignments) if nests else assignments
     assignments = proved(split_unions, assignments) if nests else assignments
+    assignments = proved(tabulate, assignments) if isinstance(target, Machine) else assignments
     assignments = proved(skew_reductions, assignments, NARROW if isinstance(target, Machine) else NARROW_ON_GPU)
     if assignments.assignments != whole.assignments:
         assignments = proved(eliminate_conditions, assignments)
@@ -182,7 +185,7 @@ def build_scop(
     assignments = proved(promote_counts, assignments) if nests else assignments
     assignments = proved(distribute_offsets, assignments) if nests else assignments
     assignments = proved(factor_contractions, assignments, isinstance(target, Machine))
-    assignments = proved(tabulate, assignments) if isinstance(target, Machine) else assignments
+    assignments = proved(tabulate_conditions, assignments) if isinstance(target, Machine) else assignments
     assignments = proved(unswitch_reductions, assignments) if nests else assignments
     tensor_cores = pack and isinstance(target, Device) and "mma" in target.capabilities
     assignments, whole = proved(hoist_invariants, assignments, isinstance(target, Machine), tensor_cores), assignments

@@ -41,7 +41,7 @@ from tcjit.mapping.verify_selects import wrong_selects
 from tcjit.mapping.verify_skews import wrong_skews
 from tcjit.mapping.verify_subscripts import wrong_subscripts
 from tcjit.mapping.verify_tables import wrong_tables
-from tcjit.mapping.verify_unions import wrong_unions
+from tcjit.mapping.verify_unions import wrong_addends, wrong_unions
 from tcjit.mapping.verify_unswitched import wrong_unswitched
 from tcjit.mapping.verify_widened import wrong_counts, wrong_widened
 
@@ -92,10 +92,12 @@ class _Replacement(Instances):
             "split_selects": lambda old, new: wrong_selects(self, old, new),
             "skew_reductions": lambda old, new: wrong_skews(self, old, new),
             "split_subscripts": lambda old, new: wrong_subscripts(self, old, new),
+            "split_addends": lambda old, new: wrong_addends(self, old, new),
             "split_terms": lambda old, new: wrong_unions(self, old, new),
             "split_unions": lambda old, new: wrong_unions(self, old, new),
             "unswitch_reductions": lambda old, new: wrong_unswitched(before, after, old, new),
             "tabulate": lambda old, new: wrong_tables(self, before, after, old, new),
+            "tabulate_conditions": lambda old, new: wrong_tables(self, before, after, old, new),
             "hoist_invariants": self.stored,
             "number_values": self.numbered,
             "merge_temporaries": lambda old, new: wrong_merged(before, after, old, new),
@@ -307,14 +309,25 @@ class _Replacement(Instances):
 
     def narrowed(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """Fewer instances: those that are left out, none of which starts a result, have the identity as their term."""
-        (a,) = new
-        left_out = a.results != old.results and not self.programs[0].may_leave_results(old)
+        *starts, a = new
+        left_out = not self.programs[0].may_leave_results(old) and not self.are_started(old, [*starts, results_of(a)])
         if replace(a, bounds=old.bounds) != old or a.operator == "=" or left_out:
             return "more than the bounds of an update changed"
         conditions, _ = guarded_term(old.value, old.operator, self.values)
         counted = self.instances(replace(old, constraints=(*old.constraints, *(text for text, _ in conditions))))
         fewer = self.instances(a)
         return "" if fewer.is_subset(self.instances(old)) and counted.is_subset(fewer) else "a term that counts is lost"
+
+    def are_started(self, old: Assignment, parts: Sequence[Assignment]) -> bool:
+        """Whether each result is one of the last part, or has its start from one of the others."""
+        alike = replace(results_of(old), operator="=", value=old.start or old.value, start=None)
+        left = self.instances(results_of(old))
+        for part in parts:
+            own = self.instances(part)
+            if part is not parts[-1] and replace(part, bounds=alike.bounds) != alike or not own.is_subset(left):
+                return False
+            left = left.subtract(own)
+        return left.is_empty()
 
     def parted(self, old: Assignment, new: Sequence[Assignment]) -> str:
         """Parts of the iteration domain, in each the value that it has there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tcjit.grammar.walk import addends
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.instances import Instances
 from tcjit.mapping.reduction import EXTREMES, guarded_term, identity
@@ -26,3 +27,23 @@ def wrong_unions(instances: Instances, old: Assignment, new: Sequence[Assignment
         left = left.subtract(counted)
     nothing = left.is_empty() or instances.neutral(term, identity(old.operator, term.dtype), left, old)
     return "" if nothing else "a term that counts is lost"
+
+
+def wrong_addends(instances: Instances, old: Assignment, new: Sequence[Assignment]) -> str:
+    """What is wrong with a sum of each addend of a sum's terms, where the addend counts, in the place of the sum."""
+    if old.operator != "+=" or [part.start for part in new] != [old.start, *[None] * (len(new) - 1)]:
+        return "no sum, and others that go on with it"
+    if old.tensor in old.inputs or any(replace(part, value=old.value, start=old.start) != old for part in new):
+        return "more than the terms of a sum changed"
+    outside, term = guarded_term(old.value, "+=", instances.values)
+    parts = addends(term)
+    if len(parts) != len(new):
+        return "an addend is lost"
+    for addend, part in zip(parts, new, strict=True):
+        inside, value = guarded_term(addend, "+=", instances.values)
+        own, made = guarded_term(part.value, "+=", instances.values)
+        sides = [[text for text, _ in some] for some in ((*outside, *inside), own)]
+        wanted, counted = (instances.instances(replace(old, constraints=(*old.constraints, *texts))) for texts in sides)
+        if made != value or not counted.is_equal(wanted):
+            return "an addend has another value, or counts elsewhere"
+    return ""

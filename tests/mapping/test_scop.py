@@ -86,10 +86,11 @@ def test_every_pass_before_the_scop_shows_what_it_made() -> None:
     steps = Steps("half sums")
     build_scop(program("def s(half(M,K) A) -> (r) { r(m) +=! A(m,k) }", {"A": (3, 9)}), Options(), steps=steps)
     assert list(steps.artifacts) == [
-        "extract", "narrow_bounds", "eliminate_conditions", "eliminate_indices", "split_subscripts", "split_selects", "split_unions",
-        "skew_reductions", "widen",
+        "extract", "split_addends", "narrow_bounds", "eliminate_conditions", "eliminate_indices",
+        "split_subscripts", "split_selects", "split_unions",
+        "tabulate", "skew_reductions", "widen",
         "reduce_strength",
-        "number_values", "multiply_predicates", "promote_counts", "distribute_offsets", "factor_contractions", "tabulate",
+        "number_values", "multiply_predicates", "promote_counts", "distribute_offsets", "factor_contractions", "tabulate_conditions",
         "unswitch_reductions",
         "hoist_invariants",
         "merge_temporaries", "substitute_forward", "eliminate_dead_instances", "simplify_reductions", "scatter_reductions",

@@ -16,7 +16,7 @@ import tcjit
 from tcjit.errors import VerifyError
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.extract import extract
-from tcjit.mapping.passes.tabulate import tabulate
+from tcjit.mapping.passes.tabulate import tabulate, tabulate_conditions
 from tcjit.mapping.verify_assignments import verify_assignments
 
 DECAY = "Y(b,t) +=! (s <= t) ? pow(0.9, t - s) * X(b,s) : 0.0 where t in 0:T"
@@ -28,8 +28,10 @@ def before(body: str, t: int = 60) -> Assignments:
 
 def tabulated(body: str, t: int = 60) -> list[str]:
     given = before(body, t)
-    made = tabulate(given)
-    verify_assignments("tabulate", given, made)
+    functions = tabulate(given)
+    verify_assignments("tabulate", given, functions)
+    made = tabulate_conditions(functions)
+    verify_assignments("tabulate_conditions", functions, made)
     return [one.show() for one in made.assignments]
 
 
@@ -59,7 +61,7 @@ def test_forms_beside_indices_and_tables_that_serve_twice() -> None:
 )
 def test_what_stays(body: str) -> None:
     given = before(body)
-    assert tabulate(given).assignments == given.assignments
+    assert tabulate(given).assignments == tabulate_conditions(given).assignments == given.assignments
 
 
 @pytest.mark.parametrize("number", range(4))
@@ -102,7 +104,7 @@ SEGMENTS = "def f(float(B,T) X, float(T,D) V, int32(T) S, int32(B,T) M) -> (Y) {
 
 def of_segments(body: str) -> tuple[Assignments, Assignments]:
     given = extract(program(SEGMENTS.format(body), {"X": (30, 60), "V": (60, 40), "S": (60,), "M": (30, 60)}))
-    return given, tabulate(given)
+    return given, tabulate_conditions(given)
 
 
 @pytest.mark.parametrize(
@@ -118,20 +120,20 @@ def of_segments(body: str) -> tuple[Assignments, Assignments]:
 )
 def test_conditions_on_data_of_other_types_and_inside_of_terms(body: str, tables: list[str]) -> None:
     given, made = of_segments(body)
-    verify_assignments("tabulate", given, made)
+    verify_assignments("tabulate_conditions", given, made)
     assert [one.show().split(" = ", 1)[1] for one in made.assignments[:-1]] == tables
 
 
 def test_a_table_of_what_changes_is_refused() -> None:
     text = "def f(int32(N,N) A, float(N,N) B) -> (C) { C(i,d) +=! A(i,j) != 0 ? B(j,d) : 0.0 }"
     given = extract(program(text, {"A": (40, 40), "B": (40, 40)}))
-    made = tabulate(given)
-    verify_assignments("tabulate", given, made)
+    made = tabulate_conditions(given)
+    verify_assignments("tabulate_conditions", given, made)
     table, update = made.assignments
     own = replace(table, tensor=update.tensor)
     for parts in ([own, update], [update, table], [replace(table, value=update.value), update]):
         with pytest.raises(VerifyError):
-            verify_assignments("tabulate", given, made.with_parts([parts]))
+            verify_assignments("tabulate_conditions", given, made.with_parts([parts]))
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -178,13 +180,34 @@ def test_masks_drawn_at_random(seed: int) -> None:
 )
 def test_conditions_that_stay(body: str) -> None:
     given = before(body)
-    assert tabulate(given).assignments == given.assignments
+    assert tabulate(given).assignments == tabulate_conditions(given).assignments == given.assignments
 
 
 def test_a_table_of_another_condition_is_refused() -> None:
     given = before("Y(b,t) +=! (t + s) % 3 != 0 ? X(b,s) : 0.0 where t in 0:T")
-    table, update = tabulate(given).assignments
-    other = tabulate(before("Y(b,t) +=! (t + s) % 3 != 1 ? X(b,s) : 0.0 where t in 0:T")).assignments[0]
+    table, update = tabulate_conditions(given).assignments
+    other = tabulate_conditions(before("Y(b,t) +=! (t + s) % 3 != 1 ? X(b,s) : 0.0 where t in 0:T")).assignments[0]
     with pytest.raises(VerifyError, match="a table has another value"):
-        verify_assignments("tabulate", given, replace(tabulate(given), assignments=(other, update), replaced=((other, update),)))
+        made = replace(tabulate_conditions(given), assignments=(other, update), replaced=((other, update),))
+        verify_assignments("tabulate_conditions", given, made)
     assert table != other
+
+
+OVERLAPPED = """def f(float(B,T,K) G, float(W) Win) -> (Y) {
+    Y(b,i) +=! (i - 100 * t >= 0 && i - 100 * t < W) ? G(b,t,k) * Win(i - 100 * t) * cos(0.1 * (k * (i - 100 * t) % 256)) : 0.0
+        where i in 0:8000
+}"""
+
+
+def test_overlapped_frames_are_windows_over_digits() -> None:
+    """What a frame adds at each of its places has a table, and neighbours in the result are lanes."""
+    g = torch.Generator().manual_seed(0)
+    frames, window = torch.randn(2, 78, 33, generator=g), torch.rand(256, generator=g)
+    f = tcjit.define(OVERLAPPED).f
+    assert [line.split(",")[0] for line in f.compile(frames, window).resources["reductions"]] == ["Y: loops i b i_block k"]
+    place, k = torch.arange(256.0).double()[:, None], torch.arange(33.0).double()
+    terms = (frames.double() @ torch.cos(0.1 * (k * place % 256)).T) * window
+    expected = torch.zeros(2, 8000, dtype=torch.float64)
+    for t in range(78):
+        expected[:, 100 * t : 100 * t + 256] += terms[:, t, : 8000 - 100 * t]
+    torch.testing.assert_close(f(frames, window).double(), expected, rtol=1e-4, atol=1e-4)

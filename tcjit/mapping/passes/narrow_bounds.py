@@ -1,7 +1,8 @@
 """Narrow bounds: an update whose conditions leave few values of an index runs over these.
 
 ``d_X(i) += i == 0 && t - k < 0 ? d_Y(t) * G(k) : 0.0``, what a repeated border adds to a gradient, has terms for one ``i`` and few ``t``.
-Each condition bounds each of its indices by the ranges of the others, as bounds are propagated in constraint programming.
+Each condition bounds each of its indices by the ranges of the others, as bounds are propagated in constraint programming. Of a reduction
+that gathers the results without terms are started by themselves.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from tcjit.grammar.affine import linear
+from tcjit.grammar.affine import is_gather, linear
 from tcjit.grammar.ast import Binary, Expr
 from tcjit.grammar.polynomial import ZeroDivisor
 from tcjit.mapping.assignment import Assignment, Assignments
@@ -24,13 +25,15 @@ _Row = tuple[Mapping[str, int], int]  # sum(coefficient * index) + constant >= 0
 
 def narrow_bounds(before: Assignments) -> Assignments:
     """The program with updates over the values of indices that conditions leave, where these are few."""
-    return before.with_parts([(_narrowed(before, a),) for a in before.assignments])
+    return before.with_parts([_narrowed(before, a) for a in before.assignments])
 
 
-def _narrowed(before: Assignments, a: Assignment) -> Assignment:
-    movable = {name for name, _, _ in (a.bounds if before.may_leave_results(a) else a.terms) if name not in a.dynamic}
+def _narrowed(before: Assignments, a: Assignment) -> list[Assignment]:
+    gathers = any(is_gather(sub) for access in a.reads for sub in access.subscripts)  # which may move out of what needs no condition
+    results = before.may_leave_results(a) or gathers and a.start is not None
+    movable = {name for name, _, _ in (a.bounds if results else a.terms) if name not in a.dynamic}
     if a.operator == "=" or a.empty or before.program.dynamic or not movable:
-        return a
+        return [a]
     conditions, _ = guarded_term(a.value, a.operator, before.values)
     rows = [row for _, condition in conditions for part in conjuncts(condition) for row in _rows(part, before.values)]
     ranges: _Ranges = {name: (lower, upper) for name, lower, upper in a.bounds}
@@ -41,9 +44,23 @@ def _narrowed(before: Assignments, a: Assignment) -> Assignment:
         if last == ranges:
             break
     if any(lower >= upper for lower, upper in ranges.values()):
-        return a  # no term counts
+        return [a]  # no term counts
     few = {name for name, lower, upper in a.bounds if (ranges[name][1] - ranges[name][0]) * WORTH <= upper - lower}
-    return replace(a, bounds=tuple((name, *(ranges[name] if name in few else ends)) for name, *ends in a.bounds)) if few else a
+    made = replace(a, bounds=tuple((name, *(ranges[name] if name in few else ends)) for name, *ends in a.bounds)) if few else a
+    return [*([] if before.may_leave_results(a) else _starts_of_others(a, made)), made]
+
+
+def _starts_of_others(a: Assignment, narrowed: Assignment) -> list[Assignment]:
+    """The results of an assignment that one over fewer of them does not start, as boxes."""
+    made = []
+    box = {name: (lower, upper) for name, lower, upper in a.results}
+    for name, lower, upper in narrowed.results:
+        for side in ((box[name][0], lower), (upper, box[name][1])):
+            if side[0] < side[1]:
+                bounds = tuple((dim, *(side if dim == name else ends)) for dim, ends in box.items())
+                made.append(replace(a, operator="=", value=a.start or a.value, bounds=bounds, reduction=(), start=None))
+        box[name] = (lower, upper)
+    return made
 
 
 def _rows(condition: Expr, values: Mapping[str, int]) -> Iterator[_Row]:

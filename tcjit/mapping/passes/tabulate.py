@@ -10,7 +10,7 @@ used for several results: a nest reads it, and chooses. So have those on data of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import NamedTuple
@@ -53,14 +53,21 @@ class _TableAxis(NamedTuple):
 
 def tabulate(before: Assignments) -> Assignments:
     """The program with tables of functions of linear forms, where these have fewer values than their indices together."""
+    return _with_tables(before, lambda tables: tables.rewritten(tables.a.value, []) if tables.a.reduction else tables.a.value)
 
+
+def tabulate_conditions(before: Assignments) -> Assignments:
+    """The program with tables of the conditions that no nest evaluates."""
+    return _with_tables(before, _Tables.with_conditions)
+
+
+def _with_tables(before: Assignments, value: Callable[[_Tables], Expr]) -> Assignments:
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if a.empty or a.constraints or a.dynamic or not a.dims:
             return [a]
         tables = _Tables(a, before.values, temporaries)
-        value = tables.with_conditions()
-        value = tables.rewritten(value, []) if a.reduction else value
-        return [*tables.made, replace(a, value=value)] if tables.made else [a]
+        made = value(tables)
+        return [*tables.made, replace(a, value=made)] if tables.made else [a]
 
     return rewrite(before, visit)
 
