@@ -9,7 +9,7 @@ from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment
-from tcjit.mapping.nest.vector_forms import COMPARISONS
+from tcjit.mapping.nest.vector_forms import COMPARISONS, NARROW
 
 EXACT = {"float32": 1 << 24, "float64": 1 << 53, "int32": (1 << 31) - 1}  # magnitudes up to which a type holds every integer
 
@@ -20,7 +20,8 @@ def compared(value: Expr) -> str | None:
     arms = (value.then, value.other) if isinstance(value, Select) else ()
     if condition is None or condition.dtype != "bool" or not DTYPES[value.dtype].is_integer or not all(map(_is_integer, arms)):
         return None
-    types = {part.left.dtype for part in _comparisons(condition) if any(isinstance(one, Access) for one in walk(part))}
+    compared_elements = [part for part in _comparisons(condition) if any(isinstance(one, Access) for one in walk(part))]
+    types = {_loaded(part) for part in compared_elements}
     dtype = types.pop() if len(types) == 1 else None
     return dtype if dtype in EXACT and dtype != value.dtype else None
 
@@ -42,6 +43,13 @@ def counted(value: Expr, dtype: str) -> Expr:
     assert isinstance(value, Select)
     arms = (replace(arm, value=type(one.value)(arm.value), dtype=dtype) for arm in (value.then, value.other) if isinstance(arm, Const))
     return Select(value.condition, *arms, dtype=dtype)
+
+
+def _loaded(comparison: Binary) -> str:
+    """The type that nests compare: halves that are elements are converted where they are loaded."""
+    elements = isinstance(comparison.left, (Access, Const)) and isinstance(comparison.right, (Access, Const))
+    narrow = elements and comparison.left.dtype in NARROW["float32"]
+    return "float32" if narrow else comparison.left.dtype
 
 
 def _is_integer(arm: Expr) -> bool:

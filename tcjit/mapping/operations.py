@@ -58,6 +58,12 @@ def either_comparison(test: Expr) -> Expr | None:
     return replace(test.left, op=f"{order}=") if same and order else None
 
 
+def computed_bytes(value: Expr) -> int:
+    """Bytes of an element of the type in which a value is computed, which may be converted to a narrower one at last."""
+    own = value.operand if isinstance(value, Cast) and not isinstance(value.operand, Access) else value
+    return max(DTYPES[own.dtype].bytes, DTYPES[value.dtype].bytes)
+
+
 def operations(value: Expr, call: int = CALL) -> int:
     """About how many additions a value takes as long as, what its subscripts take aside; ``call``: those of a function."""
     if isinstance(value, (Access, Const, Index)):

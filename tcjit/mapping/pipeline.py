@@ -79,6 +79,7 @@ from tcjit.mapping.passes.split_subscripts import split_subscripts
 from tcjit.mapping.passes.split_terms import split_terms
 from tcjit.mapping.passes.split_unions import split_unions
 from tcjit.mapping.passes.strip_mine_copies import strip_mine_copies
+from tcjit.mapping.passes.strip_mine_gathers import strip_mine_gathers
 from tcjit.mapping.passes.strip_mine_products import strip_mine_products
 from tcjit.mapping.passes.substitute_forward import substitute_forward
 from tcjit.mapping.passes.synchronise import synchronise
@@ -186,6 +187,7 @@ def build_scop(
     assignments = proved(distribute_offsets, assignments) if nests else assignments
     assignments = proved(factor_contractions, assignments, isinstance(target, Machine))
     assignments = proved(tabulate_conditions, assignments) if isinstance(target, Machine) else assignments
+    assignments = proved(strip_mine_gathers, assignments) if nests else assignments
     assignments = proved(unswitch_reductions, assignments) if nests else assignments
     tensor_cores = pack and isinstance(target, Device) and "mma" in target.capabilities
     assignments, whole = proved(hoist_invariants, assignments, isinstance(target, Machine), tensor_cores), assignments

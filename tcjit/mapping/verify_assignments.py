@@ -112,6 +112,7 @@ class _Replacement(Instances):
             "fuse_outer_loops": self.under_outer_loops,
             "fuse_parallel_regions": self.blocked,
             "strip_mine_copies": self.in_digits,
+            "strip_mine_gathers": self.in_digits,
             "strip_mine_products": self.in_digits,
             "block_panels": self.blocked,
             "fuse_column_reductions": self.under_chunks,
@@ -242,7 +243,7 @@ class _Replacement(Instances):
         if len(new) != 1:
             return "more than digits of dimensions changed"
         (a,), values, digits = new, dict[str, Expr](), list[tuple[str, int, int]]()
-        bounds, constraints = list[tuple[str, int, int]](), list(a.constraints)
+        bounds, constraints, terms = list[tuple[str, int, int]](), list(a.constraints), set[str]()
         for bound in a.bounds:
             digits.append(bound)
             dim, lower, upper = bound[0], *old.ranges.get(bound[0], (0, 0))
@@ -261,10 +262,11 @@ class _Replacement(Instances):
                 values[dim] = total([(weight, index(name)) for weight, (name, _, _) in zip(weights, digits, strict=True)])
                 bound = dim, 0, upper
             bounds.append(bound)
+            terms |= {name for name, _, _ in digits if dim in old.reduction}
             digits.clear()
-        if digits:
+        if digits or {*a.reduction} != terms:
             return "a dimension is added"
-        whole = replace(a, bounds=tuple(bounds), constraints=tuple(constraints))
+        whole = replace(a, bounds=tuple(bounds), constraints=tuple(constraints), reduction=old.reduction)
         same = replace(whole, subscripts=old.subscripts, value=old.value, start=old.start) == old
         moved = [with_indices(expr, values) for expr in (*old.subscripts, old.value, *([] if old.start is None else [old.start]))]
         found = [*a.subscripts, a.value, *([] if a.start is None else [a.start])]

@@ -79,10 +79,14 @@ def test_a_term_that_is_lost_is_found() -> None:
         verify_assignments("narrow_bounds", before, before.with_parts([(first,), (wrong,)]))
 
 
-GATHERED = "def f(float(M,C) X, int64(N) I, float(N,O) G) -> (O2) {{ O2(o,c) +=! {condition} ? G(n,o) * X(I(n),c - {first}) : 0.0 where c in 0:48 }}"
+GATHERED = """def f(float(M,C) X, int64(N) I, float(N,O) G) -> (O2) {{
+    O2(o,c) +=! {condition} ? G(n,o) * X(I(n),c - {first}) : 0.0 where c in 0:48
+}}"""
 
 
-@pytest.mark.parametrize(("condition", "first", "box"), [("c < 24", 0, (0, 24)), ("c >= 24", 24, (24, 48)), ("c >= 12 && c < 36", 12, (12, 36))])
+@pytest.mark.parametrize(
+    ("condition", "first", "box"), [("c < 24", 0, (0, 24)), ("c >= 24", 24, (24, 48)), ("c >= 12 && c < 36", 12, (12, 36))]
+)
 def test_results_without_terms_of_what_gathers_are_started_by_themselves(condition: str, first: int, box: tuple[int, int]) -> None:
     text = GATHERED.format(condition=condition, first=first)
     before = extract(program(text, {"X": (30, 24), "I": (50,), "G": (50, 40)}), None)
@@ -92,6 +96,7 @@ def test_results_without_terms_of_what_gathers_are_started_by_themselves(conditi
     assert narrowed.ranges["c"] == box and [one.operator for one in starts] == ["="] * len(starts)
     places = [place for one in starts for place in range(*one.ranges["c"])]
     assert sorted([*places, *range(*box)]) == [*range(48)]
-    for wrong in ((narrowed,), (*starts, replace(narrowed, start=None)), (*starts[1:], replace(starts[0], bounds=narrowed.results), narrowed)):
+    moved = replace(starts[0], bounds=narrowed.results)
+    for wrong in ((narrowed,), (*starts, replace(narrowed, start=None)), (*starts[1:], moved, narrowed)):
         with pytest.raises(VerifyError, match="narrow_bounds"):
             verify_assignments("narrow_bounds", before, replace(after, assignments=wrong, replaced=(wrong,)))

@@ -73,10 +73,10 @@ def test_the_validation() -> None:
             verify_assignments("promote_counts", before, replace(after, assignments=wrong, replaced=(wrong,)))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("n", [5, 133])
 def test_ranks(n: int, dtype: torch.dtype) -> None:
-    name = {torch.float32: "float", torch.float64: "double"}[dtype]
+    name = {torch.float32: "float", torch.float64: "double", torch.float16: "half", torch.bfloat16: "bfloat16"}[dtype]
     text = f"""def f({name}(B,N) X) -> (int64(B,N) R, S) {{
         R(b,i) +=! (X(b,j) > X(b,i) || (X(b,j) == X(b,i) && j < i)) ? 1 : 0
         S(b,i) +=! int32(X(b,j) >= X(b,i) && j != i) }}"""

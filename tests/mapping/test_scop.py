@@ -91,7 +91,7 @@ def test_every_pass_before_the_scop_shows_what_it_made() -> None:
         "tabulate", "skew_reductions", "widen",
         "reduce_strength",
         "number_values", "multiply_predicates", "promote_counts", "distribute_offsets", "factor_contractions", "tabulate_conditions",
-        "unswitch_reductions",
+        "strip_mine_gathers", "unswitch_reductions",
         "hoist_invariants",
         "merge_temporaries", "substitute_forward", "eliminate_dead_instances", "simplify_reductions", "scatter_reductions",
         "collapse_axes", "pad_operands", "split_sums", "split_terms",

@@ -119,10 +119,11 @@ def _limited(box: Bounds, limits: Mapping[str, tuple[int, int]]) -> Bounds:
 # ---------------------------------------------------------------- divisions
 
 
-def split_divisions(a: Assignment, values: Mapping[str, int]) -> tuple[Assignment, list[Strip]]:
-    """The assignment without divisions of single dimensions by constants that divide their extents, and how those were split."""
+def split_divisions(a: Assignment, values: Mapping[str, int], *, terms: bool = False) -> tuple[Assignment, list[Strip]]:
+    """The assignment without divisions of single dimensions by constants that divide their extents, and how those were split; ``terms``:
+    also those of terms in reads."""
     strips: list[Strip] = []
-    while found := list(divisions(a, values)):
+    while found := list(divisions(a, values, terms=terms)):
         strip = strip_mine(a, *max(found, key=lambda each: each[1]))  # the greatest divisor first: others divide its blocks
         a = replace(strip_mined(a, strip), outer=_in_digits(a.outer, strip))
         strips.append(strip)
@@ -138,9 +139,9 @@ def _in_digits(outer: OuterLoops | None, strip: Strip) -> OuterLoops | None:
     return replace(outer, rest=(strip.outer, outer.rest[1] // strip.block))
 
 
-def divisions(a: Assignment, values: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Dimensions of the results and what divides them and their extents in reads; all dimensions and what divides them in the conditions
-    on terms, unless they are those of residue classes."""
+def divisions(a: Assignment, values: Mapping[str, int], *, terms: bool = False) -> Iterator[tuple[str, int]]:
+    """Dimensions of the results, and of ``terms``, and what divides them and their extents in reads; all dimensions and what divides them
+    in the conditions on terms, unless they are those of residue classes."""
     a = replace(a, value=_simplified(a, values))
     extents = {name: upper for name, lower, upper in a.bounds if lower == 0}
     parts = [(node, True) for access in a.reads for sub in access.subscripts for node in walk(sub)]
@@ -149,7 +150,7 @@ def divisions(a: Assignment, values: Mapping[str, int]) -> Iterator[tuple[str, i
     for node, read in parts:
         match node:
             case Binary(op="/", left=Index(name=name), right=Const(value=int(block))) if name in extents and 1 < block < extents[name]:
-                if not read or name not in a.reduction and name not in a.dynamic and extents[name] % block == 0:
+                if not read or (terms or name not in a.reduction) and name not in a.dynamic and extents[name] % block == 0:
                     yield name, block
 
 

@@ -13,11 +13,11 @@ from math import prod
 
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Expr, Index
-from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, replaced
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.machine import Machine
+from tcjit.mapping.operations import computed_bytes
 from tcjit.mapping.storage import Bounds, Storage
 from tcjit.mapping.strides import strides_in
 
@@ -31,7 +31,7 @@ def expand_operands(before: Assignments, machine: Machine, in_tiles: bool) -> As
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if not a.is_elementwise:
             return [a]
-        width = machine.lanes(DTYPES[a.value.dtype].bytes)
+        width = machine.lanes(computed_bytes(a.value))
         copies: dict[Expr, Expr] = {}
         assignments = []
         for access, bounds in _expansions(a, width, temporaries, before.values, in_tiles).items():

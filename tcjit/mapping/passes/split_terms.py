@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tcjit.grammar.affine import condition
-from tcjit.grammar.ast import Const, Expr, Select, Unary
+from tcjit.grammar.ast import Access, Const, Expr, Select, Unary
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import replaced, walk
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.convex_parts import MOST
-from tcjit.mapping.nest.vector_forms import has_lane_form, has_vector_form
+from tcjit.mapping.nest.vector_forms import NARROW, has_lane_form, has_vector_form
 from tcjit.mapping.passes.eliminate_conditions import simplified
 from tcjit.mapping.passes.hoist_invariants import WORTH_HOISTING
 from tcjit.mapping.passes.split_unions import OPERATORS
@@ -53,6 +53,9 @@ def _has_form(value: Expr) -> bool:
 
 def _test(a: Assignment, value: Expr, before: Assignments) -> Expr | None:
     """The first condition on indices alone in a term that chooses between parts of it, or is a part of what does."""
-    chosen = (test for part in walk(value) if isinstance(part, Select) for test in walk(part.condition) if test.dtype == "bool")
+    choices = [part for part in walk(value) if isinstance(part, Select)]
+    own = {value.dtype, "bool", *NARROW.get(value.dtype, ())}  # of others that are compared no nest makes sums
+    inside = all(access.dtype in own for part in choices for access in walk(part.condition) if isinstance(access, Access))
+    chosen = (test for part in choices for test in (walk(part.condition) if inside else (part.condition,)) if test.dtype == "bool")
     indices = (test for test in chosen if 0 < len(names(test)) and names(test).keys() <= {*a.dims})
     return next((test for test in indices if condition(test, before.values) is not None), None)

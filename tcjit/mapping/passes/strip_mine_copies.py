@@ -1,4 +1,5 @@
-"""Strip-mine copies: dimensions that subscripts divide by numbers, as those of ``unfold`` or of windows of pixels, become their digits.
+"""Strip-mine copies: dimensions that subscripts divide by numbers, as those of ``unfold`` or of windows of pixels, become their digits; so
+do those of reductions that no nest has, as the errors of what is quantised in groups.
 
 ``Y(p, l) = X(l / W + p % 3, l % W)`` moves through memory in rows of ``W`` elements; a loop over ``l`` would divide at each of them. Where
 a digit has few values, as the numbers that are packed in a byte, ``unroll_dims`` makes statements of them.
@@ -10,6 +11,8 @@ from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.machine import Machine
 from tcjit.mapping.nest.strip_mine import split_divisions
+from tcjit.mapping.nest.vector_forms import has_lane_form, has_vector_form
+from tcjit.mapping.operations import computed_bytes
 from tcjit.mapping.passes.unroll_dims import innermost_points
 
 
@@ -17,13 +20,18 @@ def strip_mine_copies(before: Assignments, machine: Machine) -> Assignments:
     """The program in which what is no reduction has digits in the place of dimensions, where rows that fill a vector are left."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
-        if a.operator != "=" or a.reduction or a.outer:
+        if (a.operator != "=" or a.reduction) and not _has_loops(a) or a.outer:
             return [a]
-        split, strips = split_divisions(a, before.values)
+        split, strips = split_divisions(a, before.values, terms=bool(a.reduction))
         if not strips:
             return [a]
-        lanes = machine.lanes(DTYPES[temporaries.tensors[a.tensor].dtype].bytes)
-        fills = split.results[-1][2] >= lanes or split.results[-1] == a.results[-1]
+        lanes = machine.lanes(max(computed_bytes(a.value), DTYPES[temporaries.tensors[a.tensor].dtype].bytes))
+        fills = split.bounds[-1][2] >= lanes or split.bounds[-1] == a.bounds[-1]
         return [split] if fills or innermost_points(before, split) else [a]
 
     return rewrite(before, visit)
+
+
+def _has_loops(a: Assignment) -> bool:
+    """Whether a reduction has no nest, since its terms are neither computed in vectors nor in lanes."""
+    return bool(a.reduction) and not a.constraints and not (has_vector_form(a.value) or has_lane_form(a.value))
