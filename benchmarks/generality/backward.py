@@ -19,7 +19,7 @@ HALVES = 0.1  # in a half type: PyTorch rounds in between, and a relu's sign may
 
 
 class NoGradients(Exception):
-    """No result has gradients in every form, or PyTorch's form has none because it writes in place."""
+    """No result has gradients in every form, or PyTorch's form has none because it writes in place, or differentiates less."""
 
 
 def backwards(forms: Mapping[str, Form]) -> dict[str, Callable[[], Gradients]]:
@@ -27,7 +27,12 @@ def backwards(forms: Mapping[str, Form]) -> dict[str, Callable[[], Gradients]]:
     found = {}
     for name, (form, given) in forms.items():
         tensors = [t.detach().requires_grad_() if t.is_floating_point() else t for t in given]
-        results = form(*tensors)
+        try:
+            results = form(*tensors)
+        except RuntimeError as error:
+            if "not differentiable with respect to" not in str(error):  # a statistic, which tcjit has the gradient of
+                raise
+            raise NoGradients(f"PyTorch: {error}") from None
         found[name] = ([t for t in tensors if t.requires_grad], results if isinstance(results, tuple) else (results,))
     each = list(zip(*(results for _, results in found.values()), strict=True))
     both = [at for at, several in enumerate(each) if all(result.requires_grad for result in several)]
