@@ -22,6 +22,7 @@ from generality.written_operators import OPERATORS  # noqa: E402
 GRADIENTS = (
     "unfold3", "circulant", "face_normals", "bilinear_sample", "reverse_sequence", "floyd_step", "fem_stiffness", "factorisation_machine",
     "trilinear_volume_sample", "partial_rotary_neox", "ema_rows", "ssd_chunk", "polyphase_resample_3_2",
+    "power_spectrogram", "time_delay_aggregate", "edgeconv_max", "blurpool_reflect",
 )  # fmt: skip
 
 

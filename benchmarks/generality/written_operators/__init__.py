@@ -19,6 +19,7 @@ from generality.written_operators import (
     packages,
     physics,
     science,
+    selection,
     sequences,
     signals,
     simulation,
@@ -31,6 +32,6 @@ __all__ = ["OPERATORS", "WrittenOperator"]
 MODULES = (
     learning, science, models, features, losses, simulation, signals, training, physics,
     networks, sequences, applications, imaging, numerics, blocks, attention, packages,
-    architectures, arrays, methods, estimation,
+    architectures, arrays, methods, estimation, selection,
 )  # fmt: skip
 OPERATORS = {operator.name: operator for module in MODULES for operator in module.OPERATORS}
