@@ -6,14 +6,16 @@ are: neither does the result.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 from math import isqrt, prod
 
 from tcjit.grammar.affine import affine
-from tcjit.grammar.ast import Access
+from tcjit.grammar.ast import Access, Const, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
+from tcjit.grammar.walk import rebuild
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.machine import LINE, Device, Machine
 from tcjit.mapping.operations import CALL, operations
@@ -70,7 +72,7 @@ def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target:
     results, terms = _volume(_middle(a, a.results)), _volume(_middle(a, a.terms))
     longest = max(upper - lower for _, lower, upper in _middle(a, a.terms))
     if isinstance(target, Machine):
-        busy = _reuses(a) or operations(a.value) >= CALL  # more so than memory
+        busy = _reuses(a) or operations(_of_terms(a.value, {*a.reduction})) >= CALL  # more so than memory
         few = results < ENOUGH_RESULTS or (results <= FEW_TILES and terms >= CPU_CHUNKS * LONG and busy)
         if longest < CPU_CHUNKS or not (few and results * terms >= WORTH_CHUNKS or terms >= ACCURATE):
             return _row_chunks(a, temporaries, before, target)
@@ -110,8 +112,16 @@ def _middle(a: Assignment, bounds: Bounds) -> Bounds:
 
 
 def _reuses(a: Assignment) -> bool:
-    """Whether an element is read for several results: register tiles hold many results each, so that there are few tiles."""
-    return any(name not in names(access) for access in a.reads for name, _, _ in a.results)
+    """Whether a term's element is read for several results: register tiles hold many results each, so that there are few tiles."""
+    moving = [names(access) for access in a.reads if names(access).keys() & {*a.reduction}]
+    return any(name not in dims for dims in moving for name, _, _ in a.results)
+
+
+def _of_terms(value: Expr, terms: AbstractSet[str]) -> Expr:
+    """A value with a number in the place of what is the same for all terms, and computed once."""
+    if not names(value).keys() & terms:
+        return Const(0, dtype=value.dtype)
+    return value if isinstance(value, Access) else rebuild(value, partial(_of_terms, terms=terms))
 
 
 def _row_chunks(a: Assignment, temporaries: Temporaries, before: Assignments, machine: Machine) -> int:
