@@ -1,9 +1,10 @@
-"""Counts: what a sum of integers that comparisons choose compares, how large it grows, and its terms in another type."""
+"""Counts: what a sum of integers that comparisons choose compares, whether a type holds it, and its terms in another type."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Select
 from tcjit.grammar.dtypes import DTYPES
@@ -26,13 +27,14 @@ def compared(value: Expr) -> str | None:
     return dtype if dtype in EXACT and dtype != value.dtype else None
 
 
-def greatest_count(a: Assignment) -> int:
-    """A bound on the magnitudes of a count's partial sums."""
+def holds_counts(a: Assignment, dtype: str, result: str) -> bool:
+    """Whether a type holds every partial sum of a count exactly, and the type of the ``result`` all of them, so that none wraps."""
     arms = (a.value.then, a.value.other) if isinstance(a.value, Select) else ()
-    total = max((abs(arm.value) for arm in arms if isinstance(arm, Const)), default=1)
-    for _, lower, upper in a.terms:
-        total *= upper - lower
-    return int(total)
+    values = [arm.value for arm in arms if isinstance(arm, Const)] or [1]
+    terms = prod(upper - lower for _, lower, upper in a.terms)
+    least, greatest = terms * min(0, *values), terms * max(0, *values)
+    own = DTYPES[result]
+    return max(-least, greatest) <= EXACT.get(dtype, 0) and own.is_integer and own.least <= least and greatest <= own.greatest
 
 
 def counted(value: Expr, dtype: str) -> Expr:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tcjit.grammar.ast import Access, Cast, Const, Expr, Select
 from tcjit.grammar.dtypes import DTYPES, holds
 from tcjit.mapping.assignment import Assignment
-from tcjit.mapping.counts import EXACT, compared, greatest_count
+from tcjit.mapping.counts import compared, holds_counts
 from tcjit.mapping.instances import Instances, results_of, same_element
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.storage import Storage
@@ -31,7 +31,7 @@ def wrong_counts(instances: Instances, before: Tensors, after: Tensors, old: Ass
     """What is wrong with a count in another type in the place of one."""
     if len(new) != 2:
         return "no reduction and conversion"
-    exact = greatest_count(old) <= EXACT.get(after[new[0].tensor].dtype, 0)
+    exact = holds_counts(old, after[new[0].tensor].dtype, before[old.tensor].dtype)
     if not exact or old.operator != "+=" or old.start is None or compared(old.value) is None:
         return "sums are not exact"
     return _wrong_converted(instances, before, after, old, new)

@@ -63,6 +63,14 @@ def test_counts_that_floats_do_not_hold() -> None:
     assert after.assignments == before.assignments
 
 
+@pytest.mark.parametrize(("dtype", "value"), [("int8", "1"), ("uint8", "1"), ("int8", "-1")])
+def test_counts_that_wrap(dtype: str, value: str) -> None:
+    text = f"def f(float(N) X) -> ({dtype}(N) R) {{ R(i) +=! {dtype}(X(j) < X(i) ? {value} : 0) }}"
+    x = torch.arange(301.0)
+    expected = (int(value) * torch.arange(301)).to(getattr(torch, dtype))
+    assert torch.equal(tcjit.define(text).f(x), expected)
+
+
 def test_the_validation() -> None:
     before, after = of(RANK)
     count, store = after.assignments

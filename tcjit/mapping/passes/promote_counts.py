@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tcjit.grammar.ast import Access, Cast
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
-from tcjit.mapping.counts import EXACT, compared, counted, greatest_count
+from tcjit.mapping.counts import compared, counted, holds_counts
 from tcjit.mapping.operations import may_fail
 from tcjit.mapping.reduction import identity, is_reused
 
@@ -21,7 +21,7 @@ def promote_counts(before: Assignments) -> Assignments:
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         dtype, narrow = compared(a.value), temporaries.tensors[a.tensor]
         known = a.reduction and not (a.outer or a.dynamic or a.empty) and a.start == identity("+=", a.value.dtype)
-        if a.operator != "+=" or not known or dtype is None or greatest_count(a) > EXACT[dtype] or may_fail(a.value):
+        if a.operator != "+=" or not known or dtype is None or not holds_counts(a, dtype, narrow.dtype) or may_fail(a.value):
             return [a]
         if not any(is_reused(a.results, [access]) for access in a.reads):
             return [a]

@@ -14,13 +14,14 @@ from tcjit.mapping.nest.strip_mine import split_divisions
 from tcjit.mapping.nest.vector_forms import has_lane_form, has_vector_form
 from tcjit.mapping.operations import computed_bytes
 from tcjit.mapping.passes.unroll_dims import innermost_points
+from tcjit.mapping.reduction import guarded_term
 
 
 def strip_mine_copies(before: Assignments, machine: Machine) -> Assignments:
     """The program in which what is no reduction has digits in the place of dimensions, where rows that fill a vector are left."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
-        if (a.operator != "=" or a.reduction) and not _has_loops(a) or a.outer:
+        if (a.operator != "=" or a.reduction) and not _has_loops(a, before) or a.outer:
             return [a]
         split, strips = split_divisions(a, before.values, terms=bool(a.reduction))
         if not strips:
@@ -32,6 +33,7 @@ def strip_mine_copies(before: Assignments, machine: Machine) -> Assignments:
     return rewrite(before, visit)
 
 
-def _has_loops(a: Assignment) -> bool:
+def _has_loops(a: Assignment, before: Assignments) -> bool:
     """Whether a reduction has no nest, since its terms are neither computed in vectors nor in lanes."""
-    return bool(a.reduction) and not a.constraints and not (has_vector_form(a.value) or has_lane_form(a.value))
+    _, term = guarded_term(a.value, a.operator, before.values)
+    return bool(a.reduction) and not (a.constraints or a.final or has_vector_form(term) or has_lane_form(term))
