@@ -78,4 +78,4 @@ def test_kernels_without_given_bools_keep_the_type_of_the_language() -> None:
     source = tcjit.compile(text, "f", torch.ones(8), target="cpu").source
     assert "_Bool *restrict Y" in source and "!= 0" not in source
     reading = tcjit.compile("def f(bool(N) X) -> (Y) { Y +=! X(i) ? 1 : 0 }", "f", odd(8), target="cpu").source
-    assert "const uint8_t *restrict X" in reading and "(X[c0] != 0)" in reading
+    assert "const uint8_t *restrict X" in reading and "convertvector(x != 0," in reading

@@ -24,7 +24,7 @@ def strip_mine_copies(before: Assignments, machine: Machine) -> Assignments:
         if (a.operator != "=" or a.reduction) and not _has_loops(a, before) or a.outer:
             return [a]
         split, strips = split_divisions(a, before.values, terms=bool(a.reduction))
-        if not strips:
+        if not strips or a.reduction and split.constraints:  # results start in whole blocks
             return [a]
         lanes = machine.lanes(max(computed_bytes(a.value), DTYPES[temporaries.tensors[a.tensor].dtype].bytes))
         fills = split.bounds[-1][2] >= lanes or split.bounds[-1] == a.bounds[-1]
