@@ -389,6 +389,8 @@ def _interleaved(emitter: Emitter, loop: For, along: str = "") -> _Copy | None:
     if not isinstance(value, Call) or value.function != PACK or len(value.args) != WORD:
         return None
     reads = [arg for arg in value.args if isinstance(arg, Access)]
+    if emitter.dialect.any_byte and any(read.dtype == "bool" for read in reads):
+        return None  # bytes that are true may be any but 0
     rows = [emitter.operand(read, run) for read in reads if _bytes(emitter, read) == 1]
     known = [row for row in rows if row is not None and not row.runtime]
     if len(known) < WORD or known[0].stride(loop.variable) != 1 or any(row.base != known[0].base for row in known):

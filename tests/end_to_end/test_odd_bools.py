@@ -79,3 +79,18 @@ def test_kernels_without_given_bools_keep_the_type_of_the_language() -> None:
     assert "_Bool *restrict Y" in source and "!= 0" not in source
     reading = tcjit.compile("def f(bool(N) X) -> (Y) { Y +=! X(i) ? 1 : 0 }", "f", odd(8), target="cpu").source
     assert "const uint8_t *restrict X" in reading and "convertvector(x != 0," in reading
+
+
+@pytest.mark.parametrize("n", [5, 40, 133])
+def test_contractions_take_any_byte_but_0_for_true(n: int) -> None:
+    """Words of four bytes, which instructions multiply, are made of whether elements are true."""
+    g = torch.Generator().manual_seed(n)
+    a, b, x = odd(n, n), odd(n, 70), torch.randn(n, 70, generator=g)
+    text = """def f(bool(N,N) A, bool(N,M) B, float(N,M) X) -> (C, T, S) {
+        C(i,m) +=! (A(i,j) && B(j,m)) ? 1 : 0
+        T(i) +=! (A(i,j) && A(j,i)) ? 1 : 0
+        S(i,m) +=! A(i,j) ? X(j,m) : 0.0 }"""
+    c, t, s = tcjit.define(text, target="cpu").f(a, b, x)
+    true, other = canonical(a).long(), canonical(b).long()
+    assert torch.equal(c.long(), true @ other) and torch.equal(t.long(), (true * true.T).sum(1))
+    torch.testing.assert_close(s, true.float() @ x, rtol=1e-4, atol=1e-4)

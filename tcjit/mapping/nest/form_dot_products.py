@@ -296,6 +296,7 @@ class _Former:
         access, tensor = factor.access, self.temporaries.tensors[factor.access.tensor]
         axis = next((number for number, sub in enumerate(access.subscripts) if group.dim in names(sub)), -1)
         plain = factor.value in (access, Cast(access, dtype=self.a.value.dtype))
+        plain &= access.dtype != "bool"  # any byte but 0 is true: words are made of whether they are
         adjacent = group.dim != "" and tensor.strides[axis] == 1 and plain and DTYPES[access.dtype].bits * group.ways == 32
         value: Expr = access if group.ways == 4 or adjacent or access.dtype == "bfloat16" else factor.value
         if group.dim and self.panels and self.is_read_once(access):

@@ -21,7 +21,7 @@ def strip_mine_gathers(before: Assignments) -> Assignments:
         inside = (part for sub in gathers for access in walk(sub) if isinstance(access, Access) for part in walk(access))
         if not a.reduction or a.outer or a.constraints or a.dynamic or not any(isinstance(p, Binary) and p.op == "/" for p in inside):
             return [a]
-        split, _ = split_divisions(a, before.values)
+        split = split_divisions(a, before.values)[0]
         return [a] if split.constraints else [split]  # results start in whole blocks
 
     return rewrite(before, visit)
