@@ -8,6 +8,7 @@ from generality.written_operators import (
     attention,
     blocks,
     estimation,
+    evaluation,
     features,
     imaging,
     learning,
@@ -32,6 +33,6 @@ __all__ = ["OPERATORS", "WrittenOperator"]
 MODULES = (
     learning, science, models, features, losses, simulation, signals, training, physics,
     networks, sequences, applications, imaging, numerics, blocks, attention, packages,
-    architectures, arrays, methods, estimation, selection,
+    architectures, arrays, methods, estimation, selection, evaluation,
 )  # fmt: skip
 OPERATORS = {operator.name: operator for module in MODULES for operator in module.OPERATORS}
