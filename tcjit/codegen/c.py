@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from math import prod
 
-from tcjit.codegen import lane_accumulators, matrix_tile, prelude, row_pass, vector_copies
+from tcjit.codegen import copy_functions, lane_accumulators, matrix_tile, prelude, row_pass, vector_copies
 from tcjit.codegen import loops as ir
 from tcjit.codegen.bounded_loops import bounded
 from tcjit.codegen.build import build
@@ -180,9 +180,8 @@ class CEmitter(LaneEmitter):
             self.loop_alone(node)
 
     def loop_alone(self, node: ir.For) -> None:
-        wide = self.machine.vector_bytes == vector_copies.BYTES and node.variable not in self.collapsed
-        if wide and vector_copies.write_transposed(self, node):
-            self.declarations |= dict.fromkeys(vector_copies.TRANSPOSE)
+        if node.variable not in self.collapsed and vector_copies.write_transposed(self, node):
+            self.declarations |= dict.fromkeys(copy_functions.TRANSPOSE)
         elif (found := find_lane_accumulators(self, node)) is not None:
             lane_accumulators.write(self, found, "")
         else:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from textwrap import dedent
 
-from tcjit.codegen import vector_copies
+from tcjit.codegen import copy_functions, vector_copies
 from tcjit.codegen.bounded_loops import bounded
 from tcjit.codegen.dialect import Dialect
 from tcjit.codegen.expression import vtype
@@ -86,8 +86,8 @@ class LaneEmitter(ReadEmitter):
         if node.reduction is not None:
             self.reduction(node.loop, node.reduction)
             return
-        if self.machine.vector_bytes == vector_copies.BYTES and vector_copies.write_padded(self, node.loop):
-            self.declarations |= dict.fromkeys(vector_copies.PADDED)
+        if self.machine.vector_bytes >= vector_copies.MASKED and vector_copies.write_padded(self, node.loop):
+            self.declarations |= dict.fromkeys(copy_functions.PADDED)
             return
         if (branch := self.unswitched(node.loop)) is not None:
             self.unswitch(runs(node.loop.body)[0], branch, partial(self.simd, node))
@@ -136,8 +136,8 @@ class LaneEmitter(ReadEmitter):
 
     def unconditional(self, node: SimdLoop) -> None:
         """A loop over lanes as it stands."""
-        if self.machine.vector_bytes == vector_copies.BYTES and vector_copies.write_interleaved(self, node.loop):
-            self.declarations |= dict.fromkeys(vector_copies.INTERLEAVE)
+        if vector_copies.write_interleaved(self, node.loop):
+            self.declarations |= dict.fromkeys(copy_functions.INTERLEAVE)
             return
         with self.invariants(node.loop):
             self.profile.vector = True

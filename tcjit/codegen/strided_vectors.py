@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 SHUFFLED = (2, 3, 4)  # the steps between lanes that have such functions
 
 _EVERY = """
@@ -25,6 +28,18 @@ $SHUFFLES  return r;
 }
 """
 
+# the same of masks that are vectors
+_EVERY_LANE_MASKED = """
+#if defined(__AVX2__) && !defined(__clang__)
+TC_TILE $V tc_every$S_masked$N(const $E *p, tc_mask$N m) {
+  $V r = $FIRST;
+$SHUFFLES  return r;
+}
+#else
+$PLAIN
+#endif
+"""
+
 _EVERY_MASKED_PLAIN = """
 TC_TILE $V tc_every$S_masked$N(const $E *p, tc_mask$N m) { return tc_strided_masked$N(p, $S, m); }
 """
@@ -45,20 +60,31 @@ TC_TILE void tc_spread$S$N($E *p, $V v, tc_mask$N m) { tc_scatter$N(p, $S, v, m)
 """
 
 
-def loads(width: int) -> list[str]:
-    """The texts of loads into vectors of ``width`` lanes."""
-    return [_text(_EVERY, step, SHUFFLES=_shuffles(step, width, masked=False)) for step in SHUFFLED]
+def loads(width: int, *, halves: bool) -> list[str]:
+    """The texts of loads into vectors of ``width`` lanes; ``halves``: of 16 bytes each."""
+    load = "tc_load$N(p + {})".format
+    return [_text(_EVERY, step, SHUFFLES=_shuffles(step, width, load, halves=halves)) for step in SHUFFLED]
 
 
 def masked(width: int) -> list[str]:
     """The texts of loads and stores under masks."""
-    found = [_text(_EVERY_MASKED, step, SHUFFLES=_shuffles(step, width, masked=True)) for step in SHUFFLED]
+    found = [_text(_EVERY_MASKED, step, SHUFFLES=_shuffles(step, width, _load_under_bits)) for step in SHUFFLED]
     return found + [_text(_SPREAD, step, STORES=_stores(step, width), EVERY=_every_bit(step, width)) for step in SHUFFLED]
 
 
 def plain_loads() -> list[str]:
     """Loads lane by lane."""
     return [_text(_EVERY_PLAIN, step) for step in SHUFFLED]
+
+
+def lane_masked(width: int, *, halves: bool) -> list[str]:
+    """The same of masks that are vectors, where the processor has loads under them."""
+    found = []
+    for step in SHUFFLED:
+        load = partial(_load_lanes, step, width)
+        text = _EVERY_LANE_MASKED.replace("$PLAIN", _EVERY_MASKED_PLAIN.strip("\n"))
+        found.append(_text(text, step, FIRST=load(0), SHUFFLES=_shuffles(step, width, load, halves=halves)))
+    return found + [_text(_SPREAD_PLAIN, step) for step in SHUFFLED]
 
 
 def plain_masked() -> list[str]:
@@ -72,17 +98,37 @@ def _text(text: str, step: int, **more: str) -> str:
     return text.replace("$S", str(step))
 
 
-def _shuffles(step: int, width: int, masked: bool) -> str:
-    """Lines that make of ``r``, the vector at ``p``, every ``step``-th element from there: the last vector ends with the last of them."""
+def _load_under_bits(first: int) -> str:
+    return f"tc_load_masked$N(p + {first}, tc_opaque$N((tc_mask$N)(read >> {first})))"
+
+
+def _load_lanes(step: int, width: int, first: int) -> str:
+    """A load of the vector ``first`` elements behind ``p``, of the lanes that ``m`` has among every ``step``-th of them."""
+    lanes = ", ".join(str(min((first + place) // step, width - 1)) for place in range(width))
+    chosen = ", ".join("0" if (first + place) % step else "-1" for place in range(width))
+    return f"tc_load_masked$N(p + {first}, TC_SHUFFLE(m, ((tc_lanes$N){{{lanes}}})) & (tc_lanes$N){{{chosen}}})"
+
+
+def _shuffles(step: int, width: int, load: Callable[[int], str], *, halves: bool = False) -> str:
+    """Lines that make of ``r``, the vector at ``p``, every ``step``-th element from there, of others that ``load`` gives, so many elements
+    behind ``p``: the last vector ends with the last of them. ``halves``: of 16 bytes each."""
     last = step * (width - 1) + 1 - width
     places = [step * lane for lane in range(width)]  # in ``p``, and then in ``r``
     source = [min(place // width, step - 1) for place in places]
     lines = []
+    if halves and step == 2:  # AVX2 moves words between its halves by pairs alone where it takes them from two vectors
+        quarter = width // 4
+        chosen = [half * 2 * quarter + 2 * lane + of * (width + 1) for half in (0, 1) for of in (0, 1) for lane in range(quarter)]
+        order = [part * quarter + lane for part in (0, 2, 1, 3) for lane in range(quarter)]
+        both, once = (", ".join(map(str, lanes)) for lanes in (chosen, order))
+        return (
+            f"  r = TC_SHUFFLE2(r, {load(width - 1)}, ((tc_lanes$N){{{both}}}));\n"
+            f"  r = TC_SHUFFLE(r, ((tc_lanes$N){{{once}}}));\n"
+        )
     for number in sorted(set(source) - {0}):
         first = min(number * width, last)
         chosen = [width + step * lane - first if source[lane] == number else places[lane] % width for lane in range(width)]
-        load = f"tc_load_masked$N(p + {first}, tc_opaque$N((tc_mask$N)(read >> {first})))" if masked else f"tc_load$N(p + {first})"
-        lines.append(f"  r = __builtin_shuffle(r, {load}, (tc_lanes$N){{{', '.join(map(str, chosen))}}});\n")
+        lines.append(f"  r = __builtin_shuffle(r, {load(first)}, (tc_lanes$N){{{', '.join(map(str, chosen))}}});\n")
         places = [*range(width)]
     return "".join(lines)
 

@@ -117,9 +117,9 @@ class TilePrinter(TileText):
                     continue
                 for v in range(self.nest.leaf.vectors):
                     old = self.sum(r, v)
-                    new = self.updated(old, self.tiled.body, self.operands(point, v, out, partial=partial))
+                    operands = self.operands(point, v, out, partial=partial)
                     kept = self.mask(point, v, self.term_checks, out) if partial else ""
-                    out.lines.append(f"{old} = {self.call('blend')}({old}, {new}, {kept});" if kept else f"{old} = {new};")
+                    out.lines.append(f"{old} = {self.updated(old, self.tiled.body, operands, kept)};")
         return self.in_registers(out.lines)
 
     def in_registers(self, lines: Sequence[str]) -> list[str]:
@@ -156,8 +156,7 @@ class TilePrinter(TileText):
                 own, lanes = self.conditions(point, v, self.load_checks[read])
                 operands[read] = self.load(n, read, flat, point, v, self.lane_mask(lanes, out), inside if own else out)
             old, kept = self.sum(r, v), self.lane_mask(self.conditions(point, v, self.term_checks)[1], out)
-            new = self.updated(old, self.tiled.body, operands)
-            inside.lines.append(f"{old} = {self.call('blend')}({old}, {new}, {kept});" if kept else f"{old} = {new};")
+            inside.lines.append(f"{old} = {self.updated(old, self.tiled.body, operands, kept)};")
         return [f"if ({' && '.join(tests)}) {{", *("  " + line for line in inside.lines), "}"]
 
     def store(self) -> list[str]:

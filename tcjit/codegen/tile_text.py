@@ -294,14 +294,18 @@ class TileText:
         nearer = f"{select}({second} {relation} {first}, {second}, {first})"
         return nearer if is_number[0] else f"{select}({first} != {first}, {second}, {nearer})"
 
-    def updated(self, old: str, body: Expr, operands: Mapping[Access, str]) -> str:
-        """An accumulator with one more term."""
-        if is_dot_product(body):
-            return f"{self.call(body.function)}({old}, {', '.join(self.value(arg, operands) for arg in body.args)})"
+    def updated(self, old: str, body: Expr, operands: Mapping[Access, str], mask: str = "") -> str:
+        """An accumulator with one more term, in the lanes of a mask alone where there is one."""
         if (term := predicated(body, self.s.operator)) is not None:
             lanes = condition_mask(term.condition, self.ending, lambda part: self.value(part, operands))
-            return f"{self.call('blend')}({old}, {self.updated(old, term.then, operands)}, {lanes})"
-        return self.combined(old, self.value(body, operands))
+            return self.updated(old, term.then, operands, f"({lanes} & {mask})" if mask else lanes)
+        if mask and self.s.operator == "+=" and not is_dot_product(body) and getattr(body, "op", "") != "*":  # no multiply-add
+            return f"{self.call('add_masked')}({old}, {self.value(body, operands)}, {mask})"
+        if is_dot_product(body):
+            new = f"{self.call(body.function)}({old}, {', '.join(self.value(arg, operands) for arg in body.args)})"
+        else:
+            new = self.combined(old, self.value(body, operands))
+        return f"{self.call('blend')}({old}, {new}, {mask})" if mask else new
 
     def combined(self, old: str, new: str) -> str:
         return combined(self.s.operator, self.ending, old, new)

@@ -1,7 +1,7 @@
 """Vectors of one type and width for register tiles, as C: loads, stores and selections under masks, minima and maxima that keep NaN.
 
-Processors with AVX-512 have masks of their own. Elsewhere a mask is a vector of integers, all bits set where a lane counts, and what is
-masked in memory is done lane by lane: only partial tiles need it.
+Processors with AVX-512 have masks of their own. Elsewhere a mask is a vector of integers, all bits set where a lane counts: AVX loads and
+stores words under such masks (``avx_masks``), and what it has no instruction for is done lane by lane.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import product
 
-from tcjit.codegen import strided_vectors
+from tcjit.codegen import avx_masks, strided_vectors
 from tcjit.codegen.predication import comparisons
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.nest.vector_forms import STORED_TOGETHER
@@ -43,12 +43,15 @@ _ALL = """
 TC_TILE $V tc_splat$N($E x) { return x - ($V){0}; }
 TC_TILE $V tc_load$N(const $E *p) { return *(const $V_u *)p; }
 TC_TILE void tc_store$N($E *p, $V v) { *($V_u *)p = v; }
-TC_TILE $V tc_select$N(tc_lanes$N m, $V a, $V b) { return ($V)((m & (tc_lanes$N)a) | (~m & (tc_lanes$N)b)); }
 TC_TILE $V tc_strided$N(const $E *p, int64_t step) {
   $V r;
   for (int l = 0; l < $W; ++l) r[l] = p[l * step];
   return r;
 }
+"""
+
+_SELECT = """
+TC_TILE $V tc_select$N(tc_lanes$N m, $V a, $V b) { return ($V)((m & (tc_lanes$N)a) | (~m & (tc_lanes$N)b)); }
 """
 
 _FABS = """
@@ -89,6 +92,7 @@ TC_TILE int tc_any$N(tc_mask$N m) { return m != 0; }
 TC_TILE int tc_all$N(tc_mask$N m) { return m == TC_ALL$N; }
 TC_TILE int tc_lane$N(tc_mask$N m, int l) { return m >> l & 1; }
 TC_TILE $V tc_blend$N($V a, $V b, tc_mask$N m) { return ($V)__builtin_ia32_blendm$P_512_mask(($A)a, ($A)b, m); }
+TC_TILE $V tc_add_masked$N($V a, $V b, tc_mask$N m) { return tc_blend$N(a, a + b, m); }
 TC_TILE $V tc_load_masked$N(const $E *p, tc_mask$N m) { return ($V)__builtin_ia32_load$U512_mask((const void *)p, ($A){0}, m); }
 TC_TILE void tc_store_masked$N($E *p, $V v, tc_mask$N m) { __builtin_ia32_store$U512_mask((void *)p, ($A)v, m); }
 """
@@ -107,7 +111,7 @@ TC_TILE $V tc_min$N($V a, $V b) {
 }
 """
 
-_PLAIN = """
+_LANE_MASKS = """
 typedef tc_lanes$N tc_mask$N;
 #define TC_ALL$N ((tc_mask$N){0} == 0)
 TC_TILE tc_mask$N tc_from$N(int64_t first) {
@@ -118,10 +122,6 @@ TC_TILE tc_mask$N tc_until$N(int64_t last) {
   $I most = last < 0 ? -1 : last >= $W ? $W : ($I)last;
   return TC_LANE_NUMBERS$N <= most;
 }
-TC_TILE tc_mask$N tc_opaque$N(tc_mask$N m) {
-  __asm__("" : "+m"(m));
-  return m;
-}
 TC_TILE $V tc_in_register$N($V v) {
 #if defined(__AVX__) && $B <= 32 || defined(__SSE2__) && $B <= 16
   __asm__("" : "+x"(v));
@@ -130,6 +130,15 @@ TC_TILE $V tc_in_register$N($V v) {
 #endif
   return v;
 }
+TC_TILE $V tc_blend$N($V a, $V b, tc_mask$N m) { return tc_select$N(m, b, a); }
+TC_TILE $V tc_add_masked$N($V a, $V b, tc_mask$N m) { return a + ($V)((tc_lanes$N)b & m); }
+"""
+
+_LANE_BY_LANE = """
+TC_TILE tc_mask$N tc_opaque$N(tc_mask$N m) {
+  __asm__("" : "+m"(m));
+  return m;
+}
 TC_TILE int tc_lane$N(tc_mask$N m, int l) { return m[l] != 0; }
 TC_TILE int tc_any$N(tc_mask$N m) {
   $I any = 0;
@@ -137,7 +146,6 @@ TC_TILE int tc_any$N(tc_mask$N m) {
   return any != 0;
 }
 TC_TILE int tc_all$N(tc_mask$N m) { return !tc_any$N(~m); }
-TC_TILE $V tc_blend$N($V a, $V b, tc_mask$N m) { return tc_select$N(m, b, a); }
 TC_TILE $V tc_load_masked$N(const $E *p, tc_mask$N m) {
   $V r = {0};
   for (int l = 0; l < $W; ++l) if (m[l]) r[l] = p[l];
@@ -196,6 +204,7 @@ TC_TILE $V tc_dot4$N($V sum, $V a, $V b) {
 
 _ENDING = """
 TC_TILE $V tc_strided_masked$N(const $E *p, int64_t step, tc_mask$N m) {
+  if (tc_all$N(m)) return tc_strided$N(p, step);
   $V r = {0};
   for (int l = 0; l < $W; ++l) if (tc_lane$N(m, l)) r[l] = p[l * step];
   return r;
@@ -239,8 +248,15 @@ TC_TILE $V tc_strided_$K_masked$N(const $H *p, int64_t step, tc_mask$N m) {
 }
 """
 
+# what lies in the page of an element can be read, though it may be no element
 _NARROW_MASKED = """
-TC_TILE $V tc_load_$K_masked$N(const $H *p, tc_mask$N m) { return tc_strided_$K_masked$N(p, 1, m); }
+TC_TILE $V tc_load_$K_masked$N(const $H *p, tc_mask$N m) {
+  if (!tc_any$N(m)) return ($V){0};
+  if (tc_all$N(m)) return tc_load_$K$N(p);
+  if (((uintptr_t)p & 4095) > 4096 - $C) return tc_strided_$K_masked$N(p, 1, m);
+  __asm__("" : "+r"(p));
+  return tc_blend$N(($V){0}, tc_load_$K$N(p), m);
+}
 """
 
 _SAME_SIZE_MASKED = """
@@ -366,6 +382,7 @@ def _filled(text: str, dtype: str, width: int, **more: str) -> str:
         "N": suffix(dtype, width), "W": str(width), "M": str(max(8, width)),
         "P": _OPERATIONS[dtype][0], "U": _OPERATIONS[dtype][1], "A": vector_type(dtype, width) if size > 1 else f"tc_chars{width}",
         "CLASSES": "int" if size == 4 else "long long",  # the same as gcc's builtin, which tells types of one size apart
+        **avx_masks.named(dtype, width),
         "NUMBERS": ", ".join(map(str, range(width))), "MOST": "0x7fffffff" if size == 4 else "0x7fffffffffffffff",
         **more,
     }  # fmt: skip
@@ -375,21 +392,30 @@ def _filled(text: str, dtype: str, width: int, **more: str) -> str:
 def declarations(dtype: str, width: int) -> list[str]:
     """Types and functions, to stand at the top of a file in this order."""
     ending = suffix(dtype, width)
-    extrema, plain_extrema = ([_EXTREMA], [_EXTREMA_PLAIN]) if DTYPES[dtype].kind == "float" else ([], [])
+    floats = DTYPES[dtype].kind == "float"
+    extrema, plain_extrema = ([_EXTREMA], [_EXTREMA_PLAIN]) if floats else ([], [])
     own_forms = [_FABS] if extrema else [_INTEGERS, _DOTS] if dtype == "int32" else [_INTEGERS]
     head, numbers = _filled(_TYPES, dtype, width).split("\n\n")
-    compared = comparisons(dtype, masks=False)
+    compared, select = comparisons(dtype, masks=False), _SELECT
+    halves = DTYPES[dtype].bytes * width == 32
+    shuffled = strided_vectors.loads(width, halves=halves)
     if DTYPES[dtype].bytes * width == 64:
         words = DTYPES[dtype].bytes >= 4
         lane_by_lane = [*strided_vectors.plain_loads(), *strided_vectors.plain_masked()]
-        plain = [_PLAIN, *compared, *plain_extrema, _ENDING, *lane_by_lane]
-        apart = [*strided_vectors.loads(width), *strided_vectors.masked(width)] if words else lane_by_lane  # masks of 64 bits at most
+        plain = [_LANE_MASKS, _LANE_BY_LANE, *compared, *plain_extrema, _ENDING, *lane_by_lane]
+        apart = [*shuffled, *strided_vectors.masked(width)] if words else lane_by_lane  # masks of 64 bits at most
         own = [*([] if DTYPES[dtype].bytes > 1 else [_CHARS]), _MASKS, *comparisons(dtype, masks=True), *extrema, _ENDING, *apart]
         functions = [f"#if defined({'__AVX512F__' if words else '__AVX512BW__'}) && !defined(__clang__)", *own, "#else", *plain, "#endif"]
     else:
-        functions = ["#if !defined(__clang__)", *strided_vectors.loads(width), "#else", *strided_vectors.plain_loads(), "#endif"]
-        functions += [_PLAIN, *compared, *plain_extrema, _ENDING, *strided_vectors.plain_masked()]
-    lines = [_filled(text, dtype, width) for text in (_ALL, *own_forms, *functions)]
+        functions = ["#if !defined(__clang__)", *shuffled, "#else", *strided_vectors.plain_loads(), "#endif"]
+        if avx_masks.has_masks(dtype, width):
+            select = avx_masks.SELECT.replace("$PLAIN", _SELECT.strip("\n"))
+            masked = avx_masks.MASKED.replace("$PLAIN", _LANE_BY_LANE.strip("\n"))
+            extrema = [avx_masks.EXTREMA.replace("$PLAIN", text.strip("\n")) for text in plain_extrema]
+            functions += [_LANE_MASKS, masked, *compared, *extrema, _ENDING, *strided_vectors.lane_masked(width, halves=halves)]
+        else:
+            functions += [_LANE_MASKS, _LANE_BY_LANE, *compared, *plain_extrema, _ENDING, *strided_vectors.plain_masked()]
+    lines = [_filled(text, dtype, width) for text in (_ALL, select, *own_forms, *functions)]
     lines += [_filled(_INTEGER_POWER, dtype, width)] if dtype == "float64" else []
     if rows_together(dtype, width) > 1:
         lines.append(_filled(_SCATTER_ROWS, dtype, width, PLACES=_interleaved(dtype, width)))

@@ -7,17 +7,16 @@ what two of them copy is the same.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import reduce
 
 from tcjit.codegen.address import Address
+from tcjit.codegen.copy_functions import BYTES, LANES, WORD
 from tcjit.codegen.emitter import Emitter
 from tcjit.codegen.loops import For, Run, SimdLoop, substitute
 from tcjit.codegen.memory import linear_subscript
-from tcjit.codegen.tile_vectors import TILE_INLINE
 from tcjit.grammar.affine import conjuncts
 from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Select
 from tcjit.grammar.dtypes import DTYPES
@@ -25,181 +24,11 @@ from tcjit.grammar.linear import Linear
 from tcjit.mapping.nest.vector_forms import ADJACENT, FLIP_SIGNS, PACK
 from tcjit.mapping.plan_loops import PLACE
 
-WORD = 4  # bytes
-LANES = 16  # elements that are written at once, but for those of 8 bytes
-BYTES = WORD * LANES  # of the vectors that pay for it
+MASKED = 32  # bytes of vectors that processors load and store under masks, at least
 MOVED = ("int64", "float64", "int32", "float32", "int16", "float16", "bfloat16", "int8", "uint8", "bool")  # types of what is copied
 FEW = 64  # words of a row that is copied in whole vectors under masks: loops of a C compiler end in single ones
 SIDES = {">=": (True, 0), ">": (True, 1), "<=": (False, 0), "<": (False, 1)}  # whether the left is the greater, and by how much at least
 SIGNS = -0x7F7F7F80  # the highest bits of four bytes
-
-_ROWS = """
-typedef int32_t tc_words __attribute__((vector_size(64)));
-typedef int32_t tc_words_u __attribute__((vector_size(64), aligned(4), may_alias));
-typedef int32_t tc_quad_u __attribute__((vector_size(16), aligned(1), may_alias));
-typedef int8_t tc_bytes __attribute__((vector_size(64)));
-typedef int64_t tc_halves __attribute__((vector_size(64)));
-#if defined(__AVX512BW__) && !defined(__clang__)
-/* sixteen bytes from a place, or from the last of them */
-TC_TILE tc_quad_u tc_quad_of(const char *from, int64_t step, int place, int places) {
-  return *(const tc_quad_u *)(from + (place < places ? place : places - 1) * step);
-}
-/* the same from each of four places, so many apart */
-TC_TILE tc_words tc_four_rows(const char *from, int64_t step, int first, int apart, int places) {
-  tc_words r = __builtin_ia32_si512_si(tc_quad_of(from, step, first, places));
-  r = __builtin_ia32_inserti32x4_mask(r, tc_quad_of(from, step, first + apart, places), 1, r, -1);
-  r = __builtin_ia32_inserti32x4_mask(r, tc_quad_of(from, step, first + 2 * apart, places), 2, r, -1);
-  return __builtin_ia32_inserti32x4_mask(r, tc_quad_of(from, step, first + 3 * apart, places), 3, r, -1);
-}
-#endif
-"""
-
-_INTERLEAVE = """
-#if defined(__AVX512BW__) && !defined(__clang__)
-/* words of the bytes that have one column in four rows */
-TC_TILE tc_words tc_interleaved(tc_words rows, int32_t signs) {
-  const tc_words r = __builtin_shuffle(rows, (tc_words){$QUARTERS});
-  return (tc_words)__builtin_shuffle((tc_bytes)r, (tc_bytes){$BYTES}) ^ signs;
-}
-TC_TILE void tc_interleave(void *to, const void *from, int64_t step, int32_t signs) {
-  *(tc_words_u *)to = tc_interleaved(tc_four_rows(from, step, 0, 1, 4), signs);
-}
-/* the same of fewer than sixteen columns, without what lies behind them */
-TC_TILE void tc_interleave_few(void *to, const void *from, int64_t step, int32_t signs, int columns) {
-  tc_quad_u rows[4] = {0};
-  for (int i = 0; i < 4; ++i) __builtin_memcpy(&rows[i], (const char *)from + i * step, columns);
-  tc_words words;
-  __builtin_memcpy(&words, rows, 64);
-  __builtin_ia32_storedqusi512_mask((int *)to, tc_interleaved(words, signs), (uint16_t)((1u << columns) - 1));
-}
-#else
-TC_TILE void tc_interleave_few(void *to, const void *from, int64_t step, int32_t signs, int columns) {
-  for (int l = 0; l < columns; ++l) {
-    uint32_t word = 0;
-    for (int i = 0; i < 4; ++i) word |= (uint32_t)((const uint8_t *)from)[i * step + l] << 8 * i;
-    word ^= (uint32_t)signs;
-    __builtin_memcpy((char *)to + 4 * l, &word, 4);
-  }
-}
-TC_TILE void tc_interleave(void *to, const void *from, int64_t step, int32_t signs) { tc_interleave_few(to, from, step, signs, 16); }
-#endif
-"""
-
-_PADDED = """
-/* words first to last of so many at a place, and zeros before and behind them */
-#if defined(__AVX512F__) && !defined(__clang__)
-TC_TILE uint16_t tc_words_between(int64_t first, int64_t last) {
-  uint16_t m = last < 0 || first > 15 || last < first ? 0 : (2u << (last < 15 ? last : 15)) - (1u << (first > 0 ? first : 0));
-  __asm__("" : "+Yk"(m)); /* of a mask that it knows, gcc 12 makes a whole load and a selection, which may leave the tensor */
-  return m;
-}
-TC_TILE void tc_copy_padded(void *to, const void *from, int64_t first, int64_t last, int64_t count) {
-  for (int64_t l = 0; l < count; l += 16) {
-    const uint16_t inside = tc_words_between(first - l, last - l), written = tc_words_between(0, count - 1 - l);
-    const tc_words r = __builtin_ia32_loaddqusi512_mask((const int *)from + l, (tc_words){0}, inside);
-    __builtin_ia32_storedqusi512_mask((int *)to + l, r, written);
-  }
-}
-#else
-TC_TILE void tc_copy_padded(void *to, const void *from, int64_t first, int64_t last, int64_t count) {
-  for (int64_t l = 0; l < count; ++l) {
-    int32_t word = 0;
-    if (first <= l && l <= last) __builtin_memcpy(&word, (const char *)from + 4 * l, 4);
-    __builtin_memcpy((char *)to + 4 * l, &word, 4);
-  }
-}
-#endif
-"""
-
-_TRANSPOSE = """
-#if defined(__AVX512BW__) && !defined(__clang__)
-typedef uint32_t tc_unsigned_words __attribute__((vector_size(64)));
-typedef uint16_t tc_short_words __attribute__((vector_size(32)));
-typedef tc_short_words tc_short_words_u __attribute__((aligned(2), may_alias));
-/* four words from each of up to sixteen places, as four vectors of sixteen */
-TC_TILE void tc_four_columns(tc_words *r, const char *p, int64_t step, int places) {
-  const tc_words a = tc_four_rows(p, step, 0, 4, places), b = tc_four_rows(p, step, 1, 4, places);
-  const tc_words c = tc_four_rows(p, step, 2, 4, places), d = tc_four_rows(p, step, 3, 4, places);
-  const tc_halves ab = (tc_halves)__builtin_shuffle(a, b, (tc_words){$LOW}), cd = (tc_halves)__builtin_shuffle(c, d, (tc_words){$LOW});
-  const tc_halves ef = (tc_halves)__builtin_shuffle(a, b, (tc_words){$HIGH}), gh = (tc_halves)__builtin_shuffle(c, d, (tc_words){$HIGH});
-  r[0] = (tc_words)__builtin_shuffle(ab, cd, (tc_halves){0, 8, 2, 10, 4, 12, 6, 14});
-  r[1] = (tc_words)__builtin_shuffle(ab, cd, (tc_halves){1, 9, 3, 11, 5, 13, 7, 15});
-  r[2] = (tc_words)__builtin_shuffle(ef, gh, (tc_halves){0, 8, 2, 10, 4, 12, 6, 14});
-  r[3] = (tc_words)__builtin_shuffle(ef, gh, (tc_halves){1, 9, 3, 11, 5, 13, 7, 15});
-}
-TC_TILE void tc_store_words(void *to, tc_words r, int words) {
-  if (words == 16) *(tc_words_u *)to = r;
-  else __builtin_ia32_storedqusi512_mask((int *)to, r, (uint16_t)((1u << words) - 1));
-}
-TC_TILE void tc_transpose_4(void *to, int64_t to_step, const void *from, int64_t step, int places, int32_t signs) {
-  tc_words r[4];
-  tc_four_columns(r, from, step, places);
-  for (int row = 0; row < 4; ++row) tc_store_words((char *)to + row * to_step, r[row] ^ signs, places);
-}
-TC_TILE void tc_transpose_8(void *to, int64_t to_step, const void *from, int64_t step, int places) {
-  const tc_halves a = (tc_halves)tc_four_rows(from, step, 0, 2, places), b = (tc_halves)tc_four_rows(from, step, 1, 2, places);
-  tc_store_words(to, (tc_words)__builtin_shuffle(a, b, (tc_halves){0, 8, 2, 10, 4, 12, 6, 14}), 2 * places);
-  tc_store_words((char *)to + to_step, (tc_words)__builtin_shuffle(a, b, (tc_halves){1, 9, 3, 11, 5, 13, 7, 15}), 2 * places);
-}
-TC_TILE void tc_transpose_2(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) {
-  tc_words r[4];
-  tc_four_columns(r, from, step, 16);
-  for (int row = 0; row < 4; ++row) {
-    const tc_unsigned_words pairs = (tc_unsigned_words)(r[row] ^ signs);
-    *(tc_short_words_u *)((char *)to + 2 * row * to_step) = __builtin_convertvector(pairs, tc_short_words);
-    *(tc_short_words_u *)((char *)to + (2 * row + 1) * to_step) = __builtin_convertvector(pairs >> 16, tc_short_words);
-  }
-}
-TC_TILE void tc_transpose_1(void *to, int64_t to_step, const void *from, int64_t step) {
-  tc_words r[4];
-  tc_four_columns(r, from, step, 16);
-  for (int row = 0; row < 4; ++row) {
-    const tc_words of_lane = (tc_words)__builtin_shuffle((tc_bytes)r[row], (tc_bytes){$BYTES});
-    const tc_words of_row = __builtin_shuffle(of_lane, (tc_words){$QUARTERS});
-    for (int part = 0; part < 4; ++part) __builtin_memcpy((char *)to + (4 * row + part) * to_step, (const char *)&of_row + 16 * part, 16);
-  }
-}
-#else
-TC_TILE void tc_transpose_4(void *to, int64_t to_step, const void *from, int64_t step, int places, int32_t signs) {
-  for (int row = 0; row < 4; ++row)
-    for (int l = 0; l < places; ++l) {
-      int32_t word;
-      __builtin_memcpy(&word, (const char *)from + l * step + 4 * row, 4);
-      word ^= signs;
-      __builtin_memcpy((char *)to + row * to_step + 4 * l, &word, 4);
-    }
-}
-TC_TILE void tc_transpose_8(void *to, int64_t to_step, const void *from, int64_t step, int places) {
-  for (int row = 0; row < 2; ++row)
-    for (int l = 0; l < places; ++l) __builtin_memcpy((char *)to + row * to_step + 8 * l, (const char *)from + l * step + 8 * row, 8);
-}
-TC_TILE void tc_transpose_2(void *to, int64_t to_step, const void *from, int64_t step, int32_t signs) {
-  for (int row = 0; row < 8; ++row)
-    for (int l = 0; l < 16; ++l) __builtin_memcpy((char *)to + row * to_step + 2 * l, (const char *)from + l * step + 2 * row, 2);
-}
-TC_TILE void tc_transpose_1(void *to, int64_t to_step, const void *from, int64_t step) {
-  for (int row = 0; row < 16; ++row)
-    for (int l = 0; l < 16; ++l) ((char *)to)[row * to_step + l] = ((const char *)from)[l * step + row];
-}
-#endif
-"""
-
-
-def _filled(text: str) -> str:
-    quarters = [4 * place + quarter for quarter in range(4) for place in range(4)]
-    parts = {
-        "QUARTERS": quarters,
-        "BYTES": [16 * lane + place for lane in range(4) for place in quarters],
-        "LOW": [4 * lane + place for lane in range(4) for place in (0, 16, 1, 17)],
-        "HIGH": [4 * lane + place for lane in range(4) for place in (2, 18, 3, 19)],
-    }
-    return re.sub(r"\$([A-Z]+)", lambda found: ", ".join(map(str, parts[found[1]])), text.strip())
-
-
-# what the two functions are printed with, to stand at the top of a file in this order
-INTERLEAVE = (TILE_INLINE, _filled(_ROWS), _filled(_INTERLEAVE))
-TRANSPOSE = (TILE_INLINE, _filled(_ROWS), _filled(_TRANSPOSE))
-PADDED = (TILE_INLINE, _filled(_ROWS), _filled(_PADDED))
 
 
 @dataclass(frozen=True)

@@ -375,10 +375,11 @@ def _probe(command: tuple[str, ...]) -> Compiler:
         (folder / "trial.c").write_text(_TRIAL, encoding="utf-8")
         native, words = _native(command, folder)
         optional = [native] if native else []
-        if "__AVX512F__" in words:
-            optional.append("-mprefer-vector-width=512")
-            if "gcc version" in words:  # it moves short arrays by 32 bytes on older processors, and a read of 64 waits for such stores
-                optional += ["-mmove-max=512", "-mstore-max=512"]
+        if bits := 512 if "__AVX512F__" in words else 256 if "__AVX__" in words else 0:
+            optional.append(f"-mprefer-vector-width={bits}")
+            if "gcc version" in words:  # it moves short arrays by less for some processors, and a read of a vector waits for such stores
+                optional += [f"-mmove-max={bits}", f"-mstore-max={bits}"]
+                optional += [f"-mno-avx256-split-unaligned-{access}" for access in ("load", "store")]  # nor stores of a vector
         optional += _OPTIONAL
         if "__x86_64__" in words:
             optional += _X86

@@ -88,7 +88,10 @@ def test_two_tables_look_ahead_in_one_loop() -> None:
     t, u, i, j = table(20000, 64), table(20000, 64, 1), places(20000, 5, 50), places(20000, 5, 50, seed=1)
     pairs = tcjit.define(PAIRS).pairs
     text = pairs.compile(t, u, i, j).source
-    assert text.count("__builtin_prefetch") == 8 and text.count("const int64_t tc_ahead_") == 1
+    lines = [line for line in text.splitlines() if "__builtin_prefetch" in line]
+    assert len(lines) in (4, 8)  # of a half of the columns, or of all
+    assert sum("&T[" in line for line in lines) == len(lines) / 2
+    assert text.count("const int64_t tc_ahead_") == 1
     torch.testing.assert_close(pairs(t, u, i, j), (t[i] * u[j]).sum(1), atol=1e-4, rtol=1e-5)
 
 

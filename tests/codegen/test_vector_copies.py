@@ -1,6 +1,6 @@
 """Copies of words in vectors: sizes around those of vectors, elements at the ends of their types, processors with and without AVX-512.
 
-Modules: codegen.vector_copies
+Modules: codegen.vector_copies codegen.copy_functions
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from support.mapping import AVX512, program
 
 import tcjit
 from tcjit.codegen.c import emit_c
+from tcjit.codegen.copy_functions import INTERLEAVE, PADDED, TRANSPOSE
 from tcjit.codegen.dialect import C
-from tcjit.codegen.vector_copies import INTERLEAVE, PADDED, SIGNS, TRANSPOSE
+from tcjit.codegen.vector_copies import MASKED, SIGNS
 from tcjit.jit.targets.cpu import machine_of
 from tcjit.mapping.options import Options
 from tcjit.mapping.pipeline import map_program
 from tcjit.runtime import host
 
 CPUINFO = Path("/proc/cpuinfo")
-WIDE = machine_of(host.compiler()).vector_bytes == 64
+VECTOR_BYTES = machine_of(host.compiler()).vector_bytes
+WIDE = VECTOR_BYTES == 64
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="gcc's flags for x86")
 WRAPPERS = """
 void interleave(void *to, const void *from, int64_t step, int32_t signs) { tc_interleave(to, from, step, signs); }
@@ -48,14 +50,15 @@ OF(4) OF(5) OF(14) OF(16)
 ORDERS = {"nn": "X(m,k) U(k,n)", "nt": "X(m,k) U(n,k)", "tn": "X(k,m) U(k,n)", "tt": "X(k,m) U(n,k)"}
 
 
-@pytest.fixture(scope="module", params=["avx512bw", ""], ids=["avx512", "baseline"])
+@pytest.fixture(scope="module", params=["avx512bw", "avx2", ""], ids=["avx512", "avx2", "baseline"])
 def functions(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """The functions compiled for a kind of processor."""
     if request.param not in CPUINFO.read_text():
         pytest.skip(f"a processor without {request.param}")
     folder = tmp_path_factory.mktemp("copies")
     (folder / "copies.c").write_text("\n".join(["#include <stdint.h>", *dict.fromkeys((*INTERLEAVE, *TRANSPOSE, *PADDED)), WRAPPERS]))
-    flags = ["-std=gnu11", "-O2", "-w", "-shared", "-fPIC", *(["-march=skylake-avx512"] if request.param else [])]
+    kinds = {"avx512bw": ["-march=skylake-avx512"], "avx2": ["-march=haswell"]}
+    flags = ["-std=gnu11", "-O2", "-w", "-shared", "-fPIC", *kinds.get(request.param, [])]
     subprocess.run(["gcc", *flags, "copies.c", "-o", "copies.so"], cwd=folder, check=True)
     return ctypes.CDLL(str(folder / "copies.so"))
 
@@ -190,7 +193,7 @@ def test_transpositions(m: int, n: int, dtype: torch.dtype) -> None:
     kernel = tcjit.define(f"def f({str(dtype)[6:]}(M,N) X) -> (O) {{ O(n,m) = X(m,n) }}").f.compile(x)
     whole = (torch.int16, torch.int32)[dtype == torch.float32]  # every bit, those of a NaN too
     assert torch.equal(kernel(x).view(whole), x.T.contiguous().view(whole))
-    if WIDE and min(m, n) >= 16:
+    if min(m, n) >= 16:
         assert f"  tc_transpose_{x.element_size()}(&" in kernel.source
 
 
@@ -203,7 +206,7 @@ def test_transposed_elements_of_every_size(dtype: str, size: int, shape: tuple[i
     x = (torch.arange(shape[0] * shape[1]) % 251).to(kinds.get(dtype) or getattr(torch, dtype)).reshape(shape)
     kernel = tcjit.define(f"def f({dtype}(M,N) X) -> (O) {{ O(n,m) = X(m,n) }}").f.compile(x)
     assert torch.equal(kernel(x), x.t())
-    if WIDE and shape == (64, 64):
+    if shape == (64, 64):
         assert f"  tc_transpose_{size}(&" in kernel.source
 
 
@@ -222,7 +225,7 @@ def test_padded_copies_are_transposed(width: int, dtype: str) -> None:
     expected = torch.conv2d(x.double(), k.double()[:, None], padding=1, groups=33)
     near = 1e-2 if dtype == "half" else 1e-4
     torch.testing.assert_close(kernel(x, k).double(), expected, rtol=near, atol=near)
-    if width > 64 and WIDE and dtype != "half":  # halves are converted as they are copied
+    if width > 64 and dtype != "half":  # halves are converted as they are copied
         assert re.search(r"tc_transpose_\d\(&X_padded", kernel.source)
 
 
@@ -238,7 +241,7 @@ def test_padded_words(functions: ctypes.CDLL, count: int) -> None:
         assert (target[:count] == np.where(inside, source[:count], 0)).all() and (target[count:] == -1).all(), (first, last)
 
 
-@pytest.mark.skipif(not WIDE, reason="vectors of 64 bytes")
+@pytest.mark.skipif(MASKED > VECTOR_BYTES, reason="vectors under masks")
 @pytest.mark.parametrize(("shape", "offset"), [((7, 5, 11), 1), ((3, 9, 15), 2), ((2, 4, 40), 3), ((5, 1, 1), 1), ((4, 6, 62), 1)])
 def test_short_padded_rows(shape: tuple[int, int, int], offset: int) -> None:
     text = f"""def f(float(N,H,W) X) -> (O) {{

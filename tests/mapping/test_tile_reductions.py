@@ -264,8 +264,9 @@ def test_long_sums_keep_their_digits_before_an_epilogue() -> None:
     text = "def f(float(N,K) X, float(O,K) W) -> ({}) {{ P(n,o) +=! X(n,k) * W(o,k)  Y(n,o) = P(n,o) * 2.0 }}"
     alone = tcjit.define(text.format("Y")).f.compile(x, w)
     both = tcjit.define(text.format("P, Y")).f.compile(x, w)
-    assert "tc_s[" in alone.source and alone.resources["workspace"] == both.resources["workspace"]
-    assert torch.equal(alone(x, w), both(x, w)[0] * 2)
+    # blocks wait for one another in an array of their tile, or in a tensor where they are the outer loop
+    assert "tc_s[" in alone.source or alone.resources["workspace"] >= 4 * 32 * 200
+    assert alone.resources["workspace"] == both.resources["workspace"] and torch.equal(alone(x, w), both(x, w)[0] * 2)
 
 
 def test_conditions_on_indices_go_before_those_on_data() -> None:

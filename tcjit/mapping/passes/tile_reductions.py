@@ -178,8 +178,15 @@ class ReductionTiling:
             with temporaries.trial(keep=True):
                 return [*tiling.tiled_in_chunks(temporaries), narrowed]
         except MappingError:
-            found = replace(tiling, epilogue=Epilogue((narrowed,), stored=False)).tiled(temporaries)
-            return [*found, replace(narrowed, fused=True)]
+            pass
+        try:
+            with temporaries.trial(keep=True):
+                found = replace(tiling, epilogue=Epilogue((narrowed,), stored=False)).tiled(temporaries)
+                return [*found, replace(narrowed, fused=True)]
+        except NoNestError:
+            raise
+        except MappingError:  # its tiles may want another order of results
+            return [*tiling.tiled(temporaries), narrowed]
 
     def tiled_in_chunks(self, temporaries: Temporaries) -> list[Assignment]:
         """A reduction that is worth chunks as the nest of their partial results, and what combines those."""
