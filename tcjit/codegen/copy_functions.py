@@ -108,12 +108,23 @@ TC_TILE tc_half_words tc_words_between(int64_t first, int64_t last) {
   __asm__("" : "+x"(m));
   return m;
 }
+TC_TILE tc_half_words tc_words_inside(const int *p, int64_t first, int64_t last) {
+  if (first > 7 || last < 0 || last < first) return (tc_half_words){0};
+  if (first <= 0 && last >= 7) return *(const tc_half_words_u *)p;
+  const tc_half_words m = tc_words_between(first, last);
+  /* loads under masks take several times as long as others: what lies in the page of a word can be read, though it may be none */
+  if (((uintptr_t)p & 4095) <= 4096 - 32) return *(const tc_half_words_u *)p & m;
+  return __builtin_ia32_maskloadd256((const tc_half_words *)p, m);
+}
 TC_TILE void tc_copy_padded(void *to, const void *from, int64_t first, int64_t last, int64_t count) {
-  for (int64_t l = 0; l < count; l += 8) {
-    const tc_half_words inside = tc_words_between(first - l, last - l), written = tc_words_between(0, count - 1 - l);
-    const tc_half_words r = __builtin_ia32_maskloadd256((const tc_half_words *)((const int *)from + l), inside);
-    if (count - l >= 8) *(tc_half_words_u *)((int *)to + l) = r;
-    else __builtin_ia32_maskstored256((tc_half_words *)((int *)to + l), written, r);
+  if (count < 8) {
+    const tc_half_words r = tc_words_inside(from, first, last);
+    __builtin_ia32_maskstored256((tc_half_words *)to, tc_words_between(0, count - 1), r);
+    return;
+  }
+  for (int64_t at = 0; at < count; at += 8) { /* the last vector ends with the row */
+    const int64_t l = at <= count - 8 ? at : count - 8;
+    *(tc_half_words_u *)((int *)to + l) = tc_words_inside((const int *)from + l, first - l, last - l);
   }
 }
 #else

@@ -106,10 +106,13 @@ class TilePrinter(TileText):
         if not has_vector_form(self.s.body):
             return self.update_by_lanes(partial=partial)
         out = self.begin([*self.pointers(self.flats), *self.prefetches()])
+        fixed = [(number, flat) for number, flat in enumerate(self.flats.values()) if flat.dims.isdisjoint(self.nest.leaf.window)]
+        shuffled = {number for number, flat in fixed if self.step(flat) not in ("0", "1")}
         for number, window in enumerate(self.window):
             if self.nest.leaf.reload and number:
                 out.lines.append('__asm__ volatile("" ::: "memory");')
-                out.loads.clear()
+                # what is shuffled once for all points of the window takes less time from memory than again
+                out.loads = {key: name for key, name in out.loads.items() if key[0] in shuffled}
             for r, row in enumerate(self.rows):
                 point = {**row, **window}
                 if partial and (tests := self.conditions(point, 0, self.tiled.tiles.checks)[0]):  # the same for all vectors

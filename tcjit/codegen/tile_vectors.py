@@ -210,7 +210,8 @@ TC_TILE $V tc_strided_masked$N(const $E *p, int64_t step, tc_mask$N m) {
   return r;
 }
 TC_TILE void tc_scatter$N($E *p, int64_t step, $V v, tc_mask$N m) {
-  for (int l = 0; l < $W; ++l) if (tc_lane$N(m, l)) p[l * step] = v[l];
+  if (tc_all$N(m)) for (int l = 0; l < $W; ++l) p[l * step] = v[l];
+  else for (int l = 0; l < $W; ++l) if (tc_lane$N(m, l)) p[l * step] = v[l];
 }
 """
 

@@ -53,6 +53,7 @@ LATE_LINES = 2.0  # more that a stretch of a row takes as long as: prefetchers f
 PARTIAL_ROWS = 0.5  # of a tile's time for one with fewer rows: its points are tested
 PARTIAL_WINDOW = 1.0  # of a tile's time where a part of the window counts: its points are tested
 PARTIAL_LANES = 0.15  # of a tile's time for one with fewer lanes: its loads are masked
+LANE_MASKS = 2.0  # of a tile's time for one whose sums are updated under masks that are vectors, where a processor has no others
 
 
 
@@ -286,6 +287,9 @@ class TileCosts(TileSpace):
             more += PARTIAL_WINDOW  # a loop over the term would have the values that count for all of the tile
         if extent[self.lane] % width:
             more += PARTIAL_LANES / -(-extent[self.lane] // width)
+        if self.core.lanes * self.core.element < LINE and any(self.lane in dims for dims in self.s.joint_conditions):
+            cut = 1 + bool(extent[self.lane] % width)  # the first tile or the last along a bound, and the one that ends with the lanes
+            more += LANE_MASKS * min(1.0, cut * width / extent[self.lane])
         return more
 
     def edge(self, shape: Shape) -> float:
