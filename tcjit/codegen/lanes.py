@@ -14,12 +14,14 @@ from tcjit.codegen.dialect import Dialect
 from tcjit.codegen.expression import vtype
 from tcjit.codegen.half_vectors import HALF, HalfLanes, converted, find_half_lanes
 from tcjit.codegen.loops import Compare, For, Reduction, Run, SimdLoop, runs, substitute
+from tcjit.codegen.narrow_vectors import narrow_declarations
 from tcjit.codegen.prefetch_rows import row_prefetches
 from tcjit.codegen.profile import scaled
 from tcjit.codegen.reads import ReadEmitter
 from tcjit.codegen.split_lanes import LaneConditions
 from tcjit.codegen.streaming import StreamedLanes, find_streamed_lanes, nontemporal, streamed
-from tcjit.codegen.tile_vectors import declarations, halved, narrow_declarations
+from tcjit.codegen.strided_vectors import SHUFFLED
+from tcjit.codegen.tile_vectors import declarations, halved
 from tcjit.codegen.vector_reduction import EXTREMA, SHORT, VectorReduction, VectorScan, find_vector_reduction, neighbours, vector_scan
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Expr, Select
@@ -33,6 +35,7 @@ from tcjit.mapping.scans import recurrence
 from tcjit.mapping.scop import ScopStatement
 
 FEWEST_LANES = 4  # of vectors
+PART = 16  # bytes of a vector among which words move fast on all processors
 LEAST_SPLIT = 32  # iterations of a loop that is worth more text
 
 
@@ -159,8 +162,24 @@ class LaneEmitter(ReadEmitter):
         checks, self.lane_loop = self.printer.checks, loop.variable
         with self.captured() as body:
             self.loop(loop)
-        self.line(f"#pragma omp simd{self.flags(checks)}")
+        length = f" simdlen({PART // size})" if (size := self.interleaved(loop)) else ""
+        self.line(f"#pragma omp simd{length}{self.flags(checks)}")
         self.lines += body
+
+    def interleaved(self, loop: For) -> int:
+        """Bytes of the elements of which a loop reads or writes every second to fourth where vectors have two parts, between which
+        words move slowly; 0 where it has none, or elements of other sizes."""
+        scop, sizes, found = self.mapped.scop, set[int](), False
+        if self.machine.vector_bytes != 2 * PART:
+            return 0
+        with self.ranged(loop):
+            for run in runs(loop.body):
+                s = scop.statement(run.statement)
+                places = [self.target(s, run), *(self.operand(access, run) for access, _ in guarded_accesses(s.value))]
+                tensors = (s.tensor, *(access.tensor for access, _ in guarded_accesses(s.value)))
+                sizes |= {DTYPES[scop.tensor(tensor).dtype].bytes for tensor in tensors}
+                found |= any(abs(place.stride(loop.variable) or 0) in SHUFFLED for place in places if place is not None)
+        return min(sizes) if found and len(sizes) == 1 and min(sizes) >= copy_functions.WORD else 0
 
     def overlapping_lanes(self, loop: For) -> int:
         """The lanes of vectors that a loop runs in, fewer in a short one, of which the last overlaps the one before; 0 where iterations

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tcjit.codegen.narrow_vectors import narrow_type
 from tcjit.codegen.tile_printer import TilePrinter
-from tcjit.codegen.tile_vectors import narrow_type
 from tcjit.grammar.ast import Access, Call
 from tcjit.grammar.walk import walk
 from tcjit.mapping.nest.matrix_unit import ROWS

@@ -17,8 +17,9 @@ from tcjit.codegen.expression import vtype
 from tcjit.codegen.half_vectors import HALF
 from tcjit.codegen.lanes import LaneEmitter
 from tcjit.codegen.loops import For, RowLoops, Run, nest, runs, substitute
+from tcjit.codegen.narrow_vectors import narrow_name
 from tcjit.codegen.profile import trips
-from tcjit.codegen.tile_vectors import across, combined, halved, narrow_name, suffix, vector_type
+from tcjit.codegen.tile_vectors import across, combined, halved, suffix, vector_type
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES

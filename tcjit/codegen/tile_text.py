@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, product
 
+from tcjit.codegen.narrow_vectors import narrow_name, narrow_type
 from tcjit.codegen.predication import condition_mask
 from tcjit.codegen.strided_vectors import SHUFFLED
-from tcjit.codegen.tile_vectors import across, combined, element_type, narrow_name, narrow_type, suffix, vector_type
+from tcjit.codegen.tile_vectors import across, combined, element_type, suffix, vector_type
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Select, Unary
 from tcjit.grammar.walk import walk

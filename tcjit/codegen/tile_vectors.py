@@ -20,11 +20,6 @@ _NAMES = {
     "float32": ("float", "tc_float", "f32"), "float64": ("double", "tc_double", "f64"), "int32": ("int32_t", "tc_int32x", "i32"),
     "int16": ("int16_t", "tc_int16x", "i16"), "int8": ("int8_t", "tc_int8x", "i8"), "uint8": ("uint8_t", "tc_uint8x", "u8"),
 }  # fmt: skip
-# the same of elements that loads convert: the bits of halves
-_NARROW_NAMES = {
-    "float16": ("uint16_t", "f16"), "bfloat16": ("uint16_t", "bf16"),
-    "int8": ("int8_t", "i8"), "uint8": ("uint8_t", "u8"), "int16": ("int16_t", "i16"), "bool": ("uint8_t", "b8"),
-}  # fmt: skip
 _UPDATES = {"+=": "add", "*=": "mul", "min=": "min", "max=": "max"}  # as the functions that combine lanes are called
 _OPERATIONS = {  # in the names of gcc's built-ins
     "float32": ("ps", "ups"), "float64": ("pd", "upd"), "int32": ("d", "dqusi"),
@@ -229,96 +224,6 @@ $TREE  return v[0];
 }
 """
 
-# $H: narrow elements, $K: their name
-_NARROW = """
-typedef $H tc_narrow_$K$N __attribute__((vector_size($C)));
-typedef tc_narrow_$K$N tc_narrow_$K$N_u __attribute__((aligned($D), may_alias));
-TC_TILE $V tc_converted_$K$N(tc_narrow_$K$N x) {
-$CONVERSION}
-TC_TILE $V tc_splat_$K$N($H x) { return tc_converted_$K$N(x - (tc_narrow_$K$N){0}); }
-TC_TILE $V tc_load_$K$N(const $H *p) { return tc_converted_$K$N(*(const tc_narrow_$K$N_u *)p); }
-TC_TILE $V tc_strided_$K$N(const $H *p, int64_t step) {
-  tc_narrow_$K$N r;
-  for (int l = 0; l < $W; ++l) r[l] = p[l * step];
-  return tc_converted_$K$N(r);
-}
-TC_TILE $V tc_strided_$K_masked$N(const $H *p, int64_t step, tc_mask$N m) {
-  tc_narrow_$K$N r = {0};
-  for (int l = 0; l < $W; ++l) if (tc_lane$N(m, l)) r[l] = p[l * step];
-  return tc_converted_$K$N(r);
-}
-"""
-
-# what lies in the page of an element can be read, though it may be no element
-_NARROW_MASKED = """
-TC_TILE $V tc_load_$K_masked$N(const $H *p, tc_mask$N m) {
-  if (!tc_any$N(m)) return ($V){0};
-  if (tc_all$N(m)) return tc_load_$K$N(p);
-  if (((uintptr_t)p & 4095) > 4096 - $C) return tc_strided_$K_masked$N(p, 1, m);
-  __asm__("" : "+r"(p));
-  return tc_blend$N(($V){0}, tc_load_$K$N(p), m);
-}
-"""
-
-_SAME_SIZE_MASKED = """
-TC_TILE $V tc_load_$K_masked$N(const $H *p, tc_mask$N m) { return tc_converted_$K$N((tc_narrow_$K$N)tc_load_masked$N((const $E *)p, m)); }
-"""
-
-_NARROW_MASKED_AVX512 = """
-#if defined(__AVX512BW__) && defined(__AVX512VL__) && !defined(__clang__)
-TC_TILE $V tc_load_$K_masked$N(const $H *p, tc_mask$N m) {
-  typedef $Y $Z __attribute__((vector_size($C)));
-  return tc_converted_$K$N((tc_narrow_$K$N)__builtin_ia32_loaddqu$X_mask((const void *)p, ($Z){0}, m));
-}
-#else
-$PLAIN
-#endif
-"""
-
-_CONVERSION = "  return __builtin_convertvector(x, $V);\n"
-# the bits of a half moved to those of a float are the value times 2^-112
-_CONVERSION_F16 = """  tc_bits$N bits = __builtin_convertvector(x, tc_bits$N), sign = (bits & 0x8000) << 16;
-  const tc_bits$N special = (tc_bits$N)((bits & 0x7c00) == 0x7c00) & 0x7f800000u;
-  bits = (tc_bits$N)(($V)((bits & 0x7fff) << 13) * 0x1p+112f);
-  return ($V)(bits | special | sign);
-"""
-_CONVERSION_BOOL = "  return __builtin_convertvector(x != 0, $V) & 1;\n"
-_CONVERSION_BF16 = "  return ($V)(__builtin_convertvector(x, tc_bits$N) << 16);\n"
-# of what is a bfloat16 already
-_STORE_BF16 = """
-TC_TILE void tc_store_bf16$N($H *p, $V v) {
-#if defined(__AVX512F__) && !defined(__clang__) && $B == 64
-  typedef int16_t tc_words __attribute__((vector_size($C)));
-  *(tc_narrow_bf16$N_u *)p = (tc_narrow_bf16$N)__builtin_ia32_pmovdw512_mask((tc_lanes$N)v >> 16, (tc_words){0}, -1);
-#else
-  *(tc_narrow_bf16$N_u *)p = __builtin_convertvector((tc_bits$N)v >> 16, tc_narrow_bf16$N);
-#endif
-}
-"""
-_BITS = "typedef uint32_t tc_bits$N __attribute__((vector_size($B)));"
-_INSTRUCTION = """#if defined($M) && !defined(__clang__)
-  typedef int16_t tc_words __attribute__((vector_size($C)));
-  $F;
-#else
-$OTHERWISE#endif
-"""
-_INSTRUCTIONS = {  # by what is done, and lanes: what the processor must have, and the statement; gcc 12 widens halves of vectors
-    ("float16", 16): ("__AVX512F__", "return __builtin_ia32_vcvtph2ps512_mask((tc_words)x, ($V){0}, -1, 4)"),
-    ("float16", 8): ("__F16C__", "return __builtin_ia32_vcvtph2ps256((tc_words)x)"),
-    ("bfloat16", 16): ("__AVX512F__", "return ($V)(__builtin_ia32_pmovzxwd512_mask((tc_words)x, (tc_lanes$N){0}, -1) << 16)"),
-    ("rounding", 16): (
-        "__AVX512F__", "*(tc_narrow_f16$N_u *)p = (tc_narrow_f16$N)__builtin_ia32_vcvtps2ph512_mask(v, 0, (tc_words){0}, -1)"
-    ),
-    ("rounding", 8): ("__F16C__", "*(tc_narrow_f16$N_u *)p = (tc_narrow_f16$N)__builtin_ia32_vcvtps2ph256(v, 0)"),
-}  # fmt: skip
-
-# rounded to nearest, ties to even
-_STORE_F16 = """
-TC_TILE void tc_store_f16$N(uint16_t *p, $V v) {
-$ROUNDING}
-"""
-_ROUNDING = "  for (int l = 0; l < $W; ++l) p[l] = tc_float_to_half(v[l]);\n"
-
 TILE_INLINE = "#define TC_TILE static inline __attribute__((always_inline))"
 FLOOR_QUOTIENT = "TC_TILE int64_t tc_floor_quotient(int64_t a, int64_t b) { return a / b - (a % b < 0); }  /* for b > 0 */"
 # clang has no shuffle by a variable; gcc warns of vectors wider than those of its target, which these functions never pass
@@ -374,8 +279,8 @@ def across(operator: str, ending: str, vector: str) -> str:
     return f"tc_across_{_UPDATES[operator]}{ending}({vector})"
 
 
-def _filled(text: str, dtype: str, width: int, **more: str) -> str:
-    """A text for vectors of a type, with ``more`` that stands in it."""
+def filled(text: str, dtype: str, width: int, **more: str) -> str:
+    """A text for vectors of a type, with ``more`` that stands in it: names behind ``$``."""
     size = DTYPES[dtype].bytes
     parts = {
         "E": element_type(dtype), "V": vector_type(dtype, width), "B": str(size * width), "S": str(size), "I": f"int{8 * size}_t",
@@ -396,7 +301,7 @@ def declarations(dtype: str, width: int) -> list[str]:
     floats = DTYPES[dtype].kind == "float"
     extrema, plain_extrema = ([_EXTREMA], [_EXTREMA_PLAIN]) if floats else ([], [])
     own_forms = [_FABS] if extrema else [_INTEGERS, _DOTS] if dtype == "int32" else [_INTEGERS]
-    head, numbers = _filled(_TYPES, dtype, width).split("\n\n")
+    head, numbers = filled(_TYPES, dtype, width).split("\n\n")
     compared, select = comparisons(dtype, masks=False), _SELECT
     halves = DTYPES[dtype].bytes * width == 32
     shuffled = strided_vectors.loads(width, halves=halves)
@@ -416,57 +321,18 @@ def declarations(dtype: str, width: int) -> list[str]:
             functions += [_LANE_MASKS, masked, *compared, *extrema, _ENDING, *strided_vectors.lane_masked(width, halves=halves)]
         else:
             functions += [_LANE_MASKS, _LANE_BY_LANE, *compared, *plain_extrema, _ENDING, *strided_vectors.plain_masked()]
-    lines = [_filled(text, dtype, width) for text in (_ALL, select, *own_forms, *functions)]
-    lines += [_filled(_INTEGER_POWER, dtype, width)] if dtype == "float64" else []
+    lines = [filled(text, dtype, width) for text in (_ALL, select, *own_forms, *functions)]
+    lines += [filled(_INTEGER_POWER, dtype, width)] if dtype == "float64" else []
     if rows_together(dtype, width) > 1:
-        lines.append(_filled(_SCATTER_ROWS, dtype, width, PLACES=_interleaved(dtype, width)))
+        lines.append(filled(_SCATTER_ROWS, dtype, width, PLACES=_interleaved(dtype, width)))
     for name, combined in (("add", "v + u"), ("mul", "v * u"), ("min", f"tc_min{ending}(v, u)"), ("max", f"tc_max{ending}(v, u)")):
-        lines.append(_filled(_ACROSS, dtype, width, O=name, TREE=_tree(dtype, width, combined)))
+        lines.append(filled(_ACROSS, dtype, width, O=name, TREE=_tree(dtype, width, combined)))
     return [TILE_INLINE, FLOOR_QUOTIENT, SHUFFLE, *head.split("\n"), numbers, "\n".join(lines)]
-
-
-def narrow_type(narrow: str) -> str:
-    """The C type of an element that loads convert."""
-    return _NARROW_NAMES[narrow][0]
-
-
-def narrow_name(narrow: str) -> str:
-    """What the names of functions that convert such elements have in addition."""
-    return _NARROW_NAMES[narrow][1]
-
-
-def narrow_declarations(narrow: str, dtype: str, width: int, *, stores: bool = False) -> list[str]:
-    """Functions that load elements of a narrower type, to stand behind ``declarations``; with ``stores`` also one that stores floats as
-    halves, behind the conversion of a single float."""
-    own = DTYPES[narrow].bytes
-    conversion = {"float16": _CONVERSION_F16, "bfloat16": _CONVERSION_BF16, "bool": _CONVERSION_BOOL}.get(narrow, _CONVERSION)
-    masked = _NARROW_MASKED.strip("\n")
-    if own == DTYPES[dtype].bytes:  # bytes from bytes
-        masked = _SAME_SIZE_MASKED.strip("\n")
-    elif DTYPES[dtype].bytes * width == 64 and width == 16:
-        masked = _NARROW_MASKED_AVX512.strip("\n").replace("$PLAIN", masked)
-    quad, kind, vector = ("hi256", "int16_t", "tc_words") if own == 2 else ("qi128", "char", "tc_bytes")
-    parts = {
-        "H": narrow_type(narrow), "K": narrow_name(narrow), "C": str(own * width), "D": str(own), "X": quad, "Y": kind, "Z": vector,
-    }  # fmt: skip
-    loads = [_NARROW.strip("\n").replace("$CONVERSION", _by_instruction(narrow, width, conversion)), masked]
-    texts = ["\n".join([*loads, *([_STORE_BF16.strip("\n")] if narrow == "bfloat16" else [])])]
-    texts = [_BITS, *texts] if narrow in ("float16", "bfloat16") else texts
-    texts += [_STORE_F16.replace("$ROUNDING", _by_instruction("rounding", width, _ROUNDING))] if stores else []
-    return [_filled(text, dtype, width, **parts) for text in texts]
-
-
-def _by_instruction(what: str, width: int, otherwise: str) -> str:
-    """Lines of a function, with the instruction for them where a processor has one."""
-    if (what, width) not in _INSTRUCTIONS:
-        return otherwise
-    feature, statement = _INSTRUCTIONS[what, width]
-    return _INSTRUCTION.replace("$M", feature).replace("$F", statement).replace("$OTHERWISE", otherwise)
 
 
 def bfloat16_dots(width: int) -> str:
     """A function that adds the products of two pairs of bfloat16 in each lane to a float, to stand behind ``declarations``."""
-    return _filled(_DOTS_BF16, "float32", width)
+    return filled(_DOTS_BF16, "float32", width)
 
 
 def transposition(dtype: str, width: int) -> str:
@@ -481,7 +347,7 @@ def transposition(dtype: str, width: int) -> str:
         lines.append(f"  const {vector} r{step + 1}_{row} = TC_SHUFFLE2({both}, (({lanes}){{{turns[row % 2]}}}));\n")
     lines += [f"  tc_store$N(to + {row} * to_step, r{steps}_{row});\n" for row in range(width)]
     head = "TC_TILE void tc_transpose_rows$N($E *to, int64_t to_step, const $E *from, int64_t step) {\n"
-    return _filled("".join([head, *lines, "}"]), dtype, width)
+    return filled("".join([head, *lines, "}"]), dtype, width)
 
 
 def rows_together(dtype: str, width: int) -> int:

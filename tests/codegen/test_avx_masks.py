@@ -1,6 +1,6 @@
 """Loads, stores, extrema and selections of vectors under masks: on processors with AVX-512, with AVX2, and without either.
 
-Modules: codegen.avx_masks codegen.strided_vectors
+Modules: codegen.avx_masks codegen.strided_vectors codegen.narrow_vectors
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from tcjit.codegen import tile_vectors
+from tcjit.codegen.narrow_vectors import narrow_declarations
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="gcc's flags for x86")
 CPUINFO = Path("/proc/cpuinfo")
@@ -69,7 +70,7 @@ def functions(vector: tuple[str, int], flags: list[str], tmp_path_factory: pytes
     folder = tmp_path_factory.mktemp("masks")
     texts, wrappers = tile_vectors.declarations(dtype, width), WRAPPERS
     if dtype == "float32":
-        texts = [*texts, *itertools.chain.from_iterable(tile_vectors.narrow_declarations(narrow, dtype, width) for narrow in NARROW)]
+        texts = [*texts, *itertools.chain.from_iterable(narrow_declarations(narrow, dtype, width) for narrow in NARROW)]
         wrappers += HALVES
     for name, value in {"N": tile_vectors.suffix(dtype, width), "W": str(width), "V": tile_vectors.vector_type(dtype, width)}.items():
         wrappers = wrappers.replace(f"${name}", value)

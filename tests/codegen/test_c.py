@@ -398,3 +398,16 @@ def test_extrema_beside_a_constant(function: str, bound: str) -> None:
         assert torch.equal(found.isnan(), expected.isnan()) and torch.equal(found.nan_to_num(7.0), expected.nan_to_num(7.0)), call
         numbers = ~expected.isnan()
         assert torch.equal(found[numbers].signbit(), expected[numbers].signbit()), call
+
+
+@pytest.mark.parametrize(("machine", "text", "short"), [
+    (AVX2, "def f(float(N,2) X) -> (O) { O(n) = X(n,0) * X(n,0) + X(n,1) }", True),
+    (AVX2, "def f(float(N,2) X) -> (O) { O(n) = X(n,0) + float(n) }", True),
+    (AVX2, "def f(float(N,9) X) -> (O) { O(n) = X(n,0) + X(n,8) }", False),
+    (AVX512, "def f(float(N,2) X) -> (O) { O(n) = X(n,0) * X(n,0) + X(n,1) }", False),
+])  # fmt: skip
+def test_interleaved_elements_are_read_in_short_vectors(machine: Machine, text: str, short: bool) -> None:
+    """Where words move slowly between the two parts of a vector."""
+    made = program(text, {"X": (400, 9 if "(N,9)" in text else 2)})
+    source = emit_c(map_program(made, Options(), machine), C, machine, checked=True).text
+    assert ("#pragma omp simd simdlen(4)\n" in source) == short and ("simdlen" in source) == short

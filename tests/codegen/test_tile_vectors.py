@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from support import tile_vectors
 
-from tcjit.codegen.tile_vectors import declarations, narrow_declarations, suffix, vector_type
+from tcjit.codegen.narrow_vectors import narrow_declarations
+from tcjit.codegen.tile_vectors import declarations, suffix, vector_type
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.nest.vector_forms import NARROW
 
