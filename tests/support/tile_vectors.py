@@ -18,15 +18,8 @@ import numpy as np
 
 from tcjit.codegen import prelude
 from tcjit.codegen.dialect import C
-from tcjit.codegen.tile_vectors import (
-    declarations,
-    narrow_declarations,
-    narrow_name,
-    narrow_type,
-    rows_together,
-    transposition,
-    vector_type,
-)
+from tcjit.codegen.narrow_vectors import narrow_declarations, narrow_name, narrow_type
+from tcjit.codegen.tile_vectors import declarations, rows_together, transposition, vector_type
 from tcjit.mapping.nest.vector_forms import NARROW
 
 FLOATS = {"float32": ("float", "f32", np.float32), "float64": ("double", "f64", np.float64)}
