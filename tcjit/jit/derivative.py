@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tcjit.grammar.differentiate import AdjointDef, SizeHints, TangentDef, differentiate, returning, statistics, tangent
+from tcjit.grammar.differentiate import AdjointDef, SizeHints, TangentDef, contractions, differentiate, returning, statistics, tangent
 from tcjit.jit.compile import definition
 
 
@@ -31,7 +31,8 @@ def saving_adjoint(
     """The text of a def that returns what is to be saved behind its results, the names of that, and the adjoint that takes it; None where
     nothing is. Saved are temporaries of these ``names``, for None those that are worth it."""
     forward = definition(text, name)
-    saved = statistics(forward) if names is None else [t.name for t in forward.tensors if t.role == "temporary" and t.name in names]
+    chosen = {*statistics(forward), *contractions(forward, size_hints)} if names is None else {*names}
+    saved = [t.name for t in forward.tensors if t.role == "temporary" and t.name in chosen]
     made = differentiate(forward, wrt, values=integers, saved=saved, ties=ties, size_hints=size_hints) if saved else None
     used = [one for one in saved if made is not None and one in made.reads]
     if made is None or not used:

@@ -1,28 +1,71 @@
 """Save: temporaries that a def hands on to its adjoint, which then need not compute them again.
 
 Statistics of rows are saved, sums and extremes along a part of a tensor that the def reads: they have fewer elements than it, and it would
-be read again for them. What has more elements, scores of attention for one, is computed again.
+be read again for them. So are long sums of products that are not much larger than what the def reads and returns, as those of a layer
+before its activation. What has more elements, scores of attention for one, is computed again.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tcjit.errors import CheckError
-from tcjit.grammar.ast import Access, Def, Index, Statement
+from tcjit.grammar.ast import Access, Binary, Def, Expr, Index, Statement, Tensor
 from tcjit.grammar.batch import meaning
+from tcjit.grammar.differentiate.size_hints import Extent, SizeHints
 from tcjit.grammar.front import read
+from tcjit.grammar.polynomial import Value, integer
 from tcjit.grammar.printer import show
 from tcjit.grammar.walk import walk
 
+LONG = 200  # multiply-adds that take longer than an element takes to be stored and read again
+ROOM = 4  # times the elements of inputs and results that a sum may have: hidden layers of four times the width are saved, scores seldom
+
 
 def statistics(definition: Def) -> list[str]:
-    """The temporaries that are worth saving."""
+    """The temporaries that are statistics of rows."""
+    return [t.name for t, s in _temporaries(definition) if _is_along_a_part(s)]
+
+
+def contractions(definition: Def, size_hints: SizeHints) -> list[str]:
+    """The temporaries that are long sums of products, for sizes as hinted, and not much larger than all inputs and results together."""
+    sums = [(t, s) for t, s in _temporaries(definition) if s.operator == "+=" and s.reduction and _multiplies(s)]
+    given: Value = 0
+    for t in definition.tensors if sums else ():
+        elements = _product(t.shape) if t.role != "temporary" else 0
+        if elements is None:
+            return []
+        given += elements
+    found = []
+    for t, s in sums:
+        terms = _product(Binary("-", r.upper, r.lower, dtype="int64") for r in s.domain if r.index in s.reduction)
+        elements = _product(t.shape)
+        if all(map(size_hints.knows, (terms, elements, given))) and size_hints.order(terms, LONG) >= 0:
+            found += [t.name] if size_hints.order(elements, given * ROOM) <= 0 else []
+    return found
+
+
+def _temporaries(definition: Def) -> list[tuple[Tensor, Statement]]:
+    """Those that have dimensions, each with the first statement that writes it."""
     first: dict[str, Statement] = {}
     for s in definition.statements:
         first.setdefault(s.tensor, s)
-    temporaries = [t for t in definition.tensors if t.role == "temporary" and t.rank]
-    return [t.name for t in temporaries if _is_along_a_part(first[t.name])]
+    return [(t, first[t.name]) for t in definition.tensors if t.role == "temporary" and t.rank]
+
+
+def _product(extents: Iterable[Expr]) -> Extent:
+    """None where an extent is no polynomial of sizes."""
+    found: Extent = 1
+    for extent in extents:
+        value = integer(extent)
+        found = None if value is None or found is None else found * value
+    return found
+
+
+def _multiplies(s: Statement) -> bool:
+    """Whether elements of tensors are multiplied with one another."""
+    products = (node for node in walk(s.value) if isinstance(node, Binary) and node.op == "*")
+    return any(all(any(isinstance(part, Access) for part in walk(side)) for side in (node.left, node.right)) for node in products)
 
 
 def _is_along_a_part(s: Statement) -> bool:

@@ -38,6 +38,10 @@ class SizeHints:
     def guards(self) -> tuple[SizeGuard, ...]:
         return tuple(self._guards)
 
+    def knows(self, extent: Extent) -> bool:
+        """Whether an extent is a number for these sizes."""
+        return _number(extent, self.sizes) != _UNKNOWN
+
     def order(self, one: Extent, other: Extent) -> int:
         """The order of two extents, as that of a guard, which is kept where other sizes could give another one."""
         found = order(one, other, self.sizes)

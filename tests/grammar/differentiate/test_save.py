@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from tcjit.grammar.differentiate import differentiate, returning, statistics
+from tcjit.grammar.differentiate import SizeHints, contractions, differentiate, returning, statistics
 from tcjit.grammar.front import read
 
 SOFTMAX = "def f(float(M,N) X) -> (Y) { T(m) max=! X(m,n)  E(m,n) = exp(X(m,n) - T(m))  S(m) +=! E(m,n)  Y(m,n) = E(m,n) / S(m) }"
@@ -34,6 +34,28 @@ ATTENTION = """def f(float(Q,D) q, float(K,D) k, float(K,D) v) -> (O) {
 def test_statistics(text: str, expected: list[str]) -> None:
     (definition,) = read(text)
     assert statistics(definition) == expected
+
+
+LAYER = "def f(float(N,K) X, float(O,K) W) -> (Y) { Z(n,o) +=! X(n,k) * W(o,k)  Y(n,o) = tanh(Z(n,o)) }"
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes", "expected", "guards"),
+    [
+        (LAYER, {"N": 30, "K": 256, "O": 20}, ["Z"], 2),
+        (LAYER, {"N": 30, "K": 199, "O": 20}, [], 1),
+        (LAYER, {}, [], 0),  # no sizes are known
+        (ATTENTION, {"Q": 900, "K": 900, "D": 256}, ["S", "P"], 4),
+        (ATTENTION, {"Q": 9000, "K": 9000, "D": 256}, ["P"], 4),  # scores are larger than all that is given
+        ("def f(float(N,K) X) -> (Y) { Z(n) +=! X(n,k)  Y(n) = tanh(Z(n)) }", {"N": 30, "K": 256}, [], 0),
+    ],
+    ids=["long", "short", "unknown", "scores", "more scores", "no products"],
+)
+def test_contractions(text: str, sizes: dict[str, int], expected: list[str], guards: int) -> None:
+    (definition,) = read(text)
+    hints = SizeHints(sizes)
+    assert contractions(definition, hints) == expected
+    assert len(hints.guards) == guards
 
 
 def test_a_def_that_returns_them() -> None:
