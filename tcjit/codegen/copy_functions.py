@@ -12,8 +12,8 @@ from tcjit.codegen.tile_vectors import SHUFFLE, TILE_INLINE
 from tcjit.mapping.plan_loops import PLACE
 
 WORD = 4  # bytes
-LANES = 16  # elements that are written at once, but for those of 8 bytes
-BYTES = WORD * LANES  # that are written at once
+LANES = 16  # elements that one call writes to a row, but for those of 8 bytes
+BYTES = WORD * LANES  # that one call writes to a row
 
 _ROWS = """
 typedef int32_t tc_words __attribute__((vector_size(64)));
@@ -238,7 +238,7 @@ def _filled(text: str) -> str:
     return re.sub(r"\$([A-Z]+)", lambda found: ", ".join(map(str, parts[found[1]])), text.strip())
 
 
-# what the two functions are printed with, to stand at the top of a file in this order
+# what each kind of copy is printed with, to stand at the top of a file in this order
 INTERLEAVE = (TILE_INLINE, SHUFFLE, _filled(_ROWS), _filled(_INTERLEAVE))
 TRANSPOSE = (TILE_INLINE, SHUFFLE, _filled(_ROWS), _filled(_TRANSPOSE))
 PADDED = (TILE_INLINE, _filled(_ROWS), _filled(_PADDED))

@@ -129,7 +129,8 @@ def define(
     for an architecture without running. ``dynamic`` names sizes that kernels take as they come, of every def that has them: one compilation
     serves many values. Without it, a size becomes dynamic on its ninth value, or its sixty-fifth where fixed sizes give faster kernels.
     ``backward={"f": "g"}`` says that the def ``g`` computes the gradients of ``f``, ``tangent`` the same of derivatives in forward mode.
-    ``saved`` names the temporaries that a call which records gradients keeps for them, of every def that has them; by default statistics.
+    ``saved`` names the temporaries that a call which records gradients keeps for them, of every def that has them; by default statistics
+    of rows, and long sums of products.
     ``ties="first"`` gives the gradient of a ``max`` or ``min`` over equal elements to the first of them, instead of even shares. A
     ParseError or CheckError says where the text is wrong, an ArgumentError that an argument here is; a TCWarning points at a comparison of
     floats that may not be what it seems.

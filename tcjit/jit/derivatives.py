@@ -23,7 +23,7 @@ Pairs = tuple[tuple[str, str], ...]
 @dataclass(frozen=True)
 class Derivatives:
     """How defs are differentiated: the names of adjoints and tangents, by the names of the defs that they belong to; for derived adjoints
-    the temporaries that are saved, None for statistics, and who gets the cotangent of a ``max`` or ``min`` of equal elements."""
+    the temporaries that are saved, None for those worth it, and who gets the cotangent of a ``max`` or ``min`` of equal elements."""
 
     backward: Pairs = ()
     tangent: Pairs = ()

@@ -1,6 +1,6 @@
 """Vectors of register tiles: every function at every mask, beside memory that nobody may touch, on processors with masks and without.
 
-Modules: codegen.strided_vectors
+Modules: codegen.strided_vectors codegen.avx_masks codegen.narrow_vectors
 """
 
 from __future__ import annotations

@@ -63,6 +63,9 @@ void do_spread2_$N($E *p, const $E *v, int until, int64_t at) { tc_spread2_$N(p,
 void do_spread3_$N($E *p, const $E *v, int until, int64_t at) { tc_spread3_$N(p, tc_load_$N(v), MASK); }
 void do_spread4_$N($E *p, const $E *v, int until, int64_t at) { tc_spread4_$N(p, tc_load_$N(v), MASK); }
 int do_all_$N(int until, int64_t at) { return tc_all_$N(MASK); }
+void do_add_masked_$N(const $E *a, const $E *b, int until, int64_t at, $E *o) {
+  tc_store_$N(o, tc_add_masked_$N(tc_load_$N(a), tc_load_$N(b), MASK));
+}
 void do_blend_$N(const $E *a, const $E *b, int until, int64_t at, $E *o) {
   tc_store_$N(o, tc_blend_$N(tc_load_$N(a), tc_load_$N(b), MASK));
 }
@@ -210,6 +213,11 @@ class Vectors:
             return self.page.end - (int(offsets.max()) + 1) * self.size
         return self.page.start - int(offsets.min()) * self.size
 
+    @property
+    def middle(self) -> int:
+        """A place around which all lanes are in the page, so that a whole vector may be read."""
+        return self.page.start + mmap.PAGESIZE // 2
+
     def at(self, origin: int, step: int, counted: np.ndarray) -> np.ndarray:
         """What is read from there: 0 where a lane does not count."""
         first = (origin - self.page.start) // self.size
@@ -264,9 +272,9 @@ class Vectors:
         assert bool(self("lanes", *mask, lanes)) == counted.any() and (lanes == counted).all(), (until, at)
         assert bool(self("all", *mask)) == counted.all(), (until, at)
         for name, step in (("load_masked", 1), ("every2_masked", 2), ("every3_masked", 3), ("every4_masked", 4)):
-            origin = self.origin(until, step, counted)
-            self(name, ctypes.c_void_p(origin), *mask, out)
-            assert (out == self.at(origin, step, counted)).all(), (name, until, at)
+            for origin in (self.origin(until, step, counted), self.middle):
+                self(name, ctypes.c_void_p(origin), *mask, out)
+                assert (out == self.at(origin, step, counted)).all(), (name, until, at)
         values = np.arange(100, 100 + self.width).astype(self.dtype)
         for step in STEPS:
             origin = self.origin(until, step, counted)
@@ -278,6 +286,8 @@ class Vectors:
             self.written(step, origin, counted, values, lambda place, name=name: self(name, place, values, *mask))
         self("blend", values, -values, *mask, out)
         assert (out == np.where(counted, -values, values)).all()
+        self("add_masked", values, -values, *mask, out)
+        assert (out == np.where(counted, 0, values)).all()
 
     def written(self, step: int, origin: int, counted: np.ndarray, values: np.ndarray, write: object) -> None:
         expected = self.array.copy()
@@ -394,9 +404,9 @@ class NarrowVectors(Vectors):
             assert same(out, self.at(origin, step, every)), step
         for until, at, counted in self.masks():
             mask = until, ctypes.c_int64(at)
-            origin = self.origin(until, 1, counted)
-            self(f"load_{name}_masked", ctypes.c_void_p(origin), *mask, out)
-            assert same(out, self.at(origin, 1, counted)), (until, at)
+            for origin in (self.origin(until, 1, counted), self.middle):
+                self(f"load_{name}_masked", ctypes.c_void_p(origin), *mask, out)
+                assert same(out, self.at(origin, 1, counted)), (until, at)
             for step in STEPS:
                 origin = self.origin(until, step, counted)
                 self(f"strided_{name}_masked", ctypes.c_void_p(origin), ctypes.c_int64(step), *mask, out)
