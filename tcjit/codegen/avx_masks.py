@@ -1,5 +1,5 @@
-"""Vectors of 16 and 32 bytes under masks as AVX has them, for words of 4 and 8 bytes: a mask is a vector of integers, all bits set where a
-lane counts. Elsewhere what is masked in memory is done lane by lane.
+"""Vectors of 16 and 32 bytes under masks as AVX2 has them, for words of 4 and 8 bytes: a mask is a vector of integers, all bits set where a
+lane counts. Elsewhere what is masked in memory is done lane by lane: with AVX alone, gcc 12 fails on selections by compared integers.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from tcjit.grammar.dtypes import DTYPES
 
 # $O: what ends the names of gcc's built-ins, $R: their elements, $L: those of their masks
 SELECT = """
-#if defined(__AVX__) && !defined(__clang__)
+#if defined(__AVX2__) && !defined(__clang__)
 typedef $R tc_reals$N __attribute__((vector_size($B), may_alias));
 typedef $L tc_signs$N __attribute__((vector_size($B)));
 TC_TILE $V tc_select$N(tc_lanes$N m, $V a, $V b) { return ($V)__builtin_ia32_blendv$O((tc_reals$N)b, (tc_reals$N)a, (tc_reals$N)m); }
@@ -18,7 +18,7 @@ $PLAIN
 """
 
 MASKED = """
-#if defined(__AVX__) && !defined(__clang__)
+#if defined(__AVX2__) && !defined(__clang__)
 /* of a mask that it knows, gcc 12 makes a whole load and a selection, which may leave the tensor */
 TC_TILE tc_mask$N tc_opaque$N(tc_mask$N m) {
   __asm__("" : "+x"(m));
@@ -44,7 +44,7 @@ $PLAIN
 
 # a minimum or a maximum of the processor is its second operand where one of both is a NaN
 EXTREMA = """
-#if defined(__AVX__) && !defined(__clang__)
+#if defined(__AVX2__) && !defined(__clang__)
 TC_TILE $V tc_max$N($V a, $V b) { return tc_select$N(b != b, b, ($V)__builtin_ia32_max$O(b, a)); }
 TC_TILE $V tc_min$N($V a, $V b) { return tc_select$N(b != b, b, ($V)__builtin_ia32_min$O(b, a)); }
 #else
@@ -54,7 +54,7 @@ $PLAIN
 
 
 def has_masks(dtype: str, width: int) -> bool:
-    """Whether AVX has loads and stores of such vectors under masks."""
+    """Whether AVX2 has loads and stores of such vectors under masks."""
     size = DTYPES[dtype].bytes
     return size >= 4 and size * width in (16, 32)
 

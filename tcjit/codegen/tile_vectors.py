@@ -1,6 +1,6 @@
 """Vectors of one type and width for register tiles, as C: loads, stores and selections under masks, minima and maxima that keep NaN.
 
-Processors with AVX-512 have masks of their own. Elsewhere a mask is a vector of integers, all bits set where a lane counts: AVX loads and
+Processors with AVX-512 have masks of their own. Elsewhere a mask is a vector of integers, all bits set where a lane counts: AVX2 loads and
 stores words under such masks (``avx_masks``), and what it has no instruction for is done lane by lane.
 """
 

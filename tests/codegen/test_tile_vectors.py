@@ -24,7 +24,7 @@ TESTS = Path(__file__).resolve().parents[1]
 CPUINFO = Path("/proc/cpuinfo")
 KNOWN = CPUINFO.read_text().split() if CPUINFO.exists() else []
 # a feature of the processor, and what lets gcc use it
-FLAGS = {"avx512_vnni": "-march=cascadelake", "avx512vl": "-march=skylake-avx512", "avx2": "-mavx2", "": ""}
+FLAGS = {"avx512_vnni": "-march=cascadelake", "avx512vl": "-march=skylake-avx512", "avx2": "-mavx2", "avx": "-mavx", "": ""}
 KERNELS = ("-std=gnu11", "-O2", "-w", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
 needs_x86 = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="gcc's flags for x86")
 
