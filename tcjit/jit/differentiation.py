@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tcjit.jit.operator import Operator
 
 Integers = tuple[tuple[str, int], ...]  # scalar parameters with their numbers
+MOST_VARIANTS = 8  # of an adjoint, for the numbers of sizes in index arithmetic, as torch.compile's recompile_limit; then one for all
 
 
 class Differentiable(Protocol):
@@ -144,25 +145,29 @@ def _adjoint_for(function: Differentiable, wrt: frozenset[str], numbers: Integer
     hints = {**sizes, **dict(numbers)}
     found = next((adjoint for adjoint in known if all(guard.holds(hints) for guard in adjoint.size_guards)), None)
     if found is None:
-        found = _adjoint(function, wrt, numbers, sizes)
+        found = _adjoint(function, wrt, numbers, sizes, generic=len(known) >= MOST_VARIANTS)
         known.append(found)
     return found
 
 
-def _adjoint(function: Differentiable, wrt: frozenset[str], numbers: Integers, sizes: Mapping[str, int]) -> Adjoint:
+def _adjoint(function: Differentiable, wrt: frozenset[str], numbers: Integers, sizes: Mapping[str, int], *, generic: bool) -> Adjoint:
     if function.origin is not None:
         origin, batched = function.origin
         return _adjoint_over_batch(_adjoint_for(origin, wrt, numbers, sizes), origin, batched)
     signature = function.signature
     other = dict(function.derivatives.backward).get(signature.name)
     if other is None:
-        return _derived_adjoint(function, wrt, numbers, sizes)
+        return _derived_adjoint(function, wrt, numbers, sizes, generic=generic)
     adjoint = function.sibling(other)
     match = derivatives.match_adjoint(function.text, signature, adjoint.signature)
     return Adjoint(adjoint, match.inputs, match.results)
 
 
-def _derived_adjoint(function: Differentiable, wrt: frozenset[str], numbers: Integers, sizes: Mapping[str, int]) -> Adjoint:
+def _derived_adjoint(
+    function: Differentiable, wrt: frozenset[str], numbers: Integers, sizes: Mapping[str, int], *, generic: bool
+) -> Adjoint:
+    """The derived adjoint, which is ``generic``, or has the numbers of the sizes that kernels are specialised to written out: a subscript
+    like ``(i + 3) % N`` has an inverse for a number."""
     from tcjit.grammar.differentiate import SizeHints  # needs isl and lark
     from tcjit.jit.derivative import derived_adjoint, saving_adjoint
 
@@ -173,8 +178,11 @@ def _derived_adjoint(function: Differentiable, wrt: frozenset[str], numbers: Int
     names = [p.name for p in signature.params if p.name in wrt] or None
     saved, ties = function.derivatives.saved, function.derivatives.ties
     size_hints = SizeHints({**sizes, **dict(numbers)})
-    made = derived_adjoint(function.text, signature.name, names, dict(numbers), ties, size_hints)
-    found = saving_adjoint(function.text, signature.name, names, dict(numbers), ties, saved, size_hints)
+    scalars = dict(numbers)
+    others = () if generic else [name for name in signature.specialised if name not in scalars]
+    values = {**scalars, **size_hints.numbers(others)}
+    made = derived_adjoint(function.text, signature.name, names, values, ties, size_hints)
+    found = saving_adjoint(function.text, signature.name, names, values, ties, saved, size_hints)
     saving = None
     if found is not None:
         text, temporaries, other = found

@@ -45,9 +45,9 @@ def derivations(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     made: list[object] = []
     derive = differentiation._derived_adjoint
 
-    def derived(function: Any, *rest: Any) -> Any:
+    def derived(function: Any, *rest: Any, **others: Any) -> Any:
         made.append(function)
-        return derive(function, *rest)
+        return derive(function, *rest, **others)
 
     monkeypatch.setattr(differentiation, "_derived_adjoint", derived)
     return made
@@ -76,6 +76,22 @@ def test_each_choice_is_right_for_the_sizes_of_the_other(conv: Any) -> None:
         values = {"d_Y": cotangent, "X": args[0].detach(), "K": args[1].detach()}
         found = function(*(values[param.name] for param in function.signature.params))
         torch.testing.assert_close(found, grad(result, args, cotangent))
+
+
+def test_sizes_of_index_arithmetic_are_written_out(derivations: list[object]) -> None:
+    """``(i + 3) % N`` has an inverse for a number: what is left is no sum. Of many numbers all but the first few share one adjoint."""
+    f = tcjit.define("def rolled(double(A,N) X) -> (Y) { Y(i,a) = X(a, (i + 3) % N) where i in 0:N }").rolled
+    f.adjoints.clear()
+    texts = {}
+    for n in range(4, 4 + differentiation.MOST_VARIANTS + 3):
+        for rows in (2, 5):
+            x = torch.randn(rows, n, dtype=torch.float64, requires_grad=True)
+            cotangent = torch.randn(n, rows, dtype=torch.float64)
+            torch.testing.assert_close(grad(f(x), x, cotangent), grad(x.roll(-3, 1).T, x, cotangent))
+            texts[n] = adjoint_of(f, frozenset("X"), (), (x,)).function.text
+    assert len(derivations) == differentiation.MOST_VARIANTS + 1 == len({*texts.values()})
+    assert "+=!" not in texts[4] and "double(A, 4)" in texts[4].replace("float64", "double")
+    assert texts[4 + differentiation.MOST_VARIANTS] == texts[max(texts)] and "% N" in texts[max(texts)]
 
 
 def test_equal_texts_are_one_function() -> None:

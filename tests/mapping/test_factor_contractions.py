@@ -53,6 +53,15 @@ def test_a_temporary_lies_like_what_it_is_multiplied_with() -> None:
     assert made.startswith("Q_factor(i, n) += ") and "Q_factor(i, n)" in last
 
 
+def test_a_temporary_lies_like_what_it_sums_most_of() -> None:
+    """Neighbours of an operand with many elements for each of the temporary's are neighbours in it, if they are not summed."""
+    sizes = {"X": (20, 30, 40), "U": (40, 30, 20)}
+    text = "def f(float(A,B,D) X, float(D,B,A) U, float(B,A,C,D) V) -> (O) { O(a,b) +=! X(a,b,d) * U(d,b,a) * V(b,a,c,d) }"
+    assert factored(text, {**sizes, "V": (30, 20, 50, 40)})[0].startswith("O_factor(b, a, d) +=")
+    summed = text.replace("float(B,A,C,D) V", "float(B,A,D,C) V").replace("V(b,a,c,d)", "V(b,a,d,c)")
+    assert factored(summed, {**sizes, "V": (30, 20, 40, 50)})[0].startswith("O_factor(a, b, d) +=")
+
+
 def test_results_without_a_sum_of_their_own_are_assigned() -> None:
     text = "def f(float(N,J) X, float(N,K) Y) -> (O) { O(n) +=! X(n,j) * Y(n,k) }"
     *made, last = factored(text, {"X": (50, 60), "Y": (50, 70)})

@@ -1,14 +1,15 @@
 """Sizes that a derivative is likely to run with: by them it chooses among texts that hold for every size.
 
-What two extents compare like is kept as a guard, as a tracer with symbolic shapes does: for all sizes for which the guards hold, the same
-text would be derived.
+What two extents compare like, and which numbers were written out, is kept as a guard, as a tracer with symbolic shapes does: for all sizes
+for which the guards hold, the same text would be derived.
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tcjit.grammar.polynomial import NOTHING, Polynomial, Value, ZeroDivisor, at
+from tcjit.grammar.ast import Size
+from tcjit.grammar.polynomial import NOTHING, Polynomial, Value, ZeroDivisor, at, atom
 
 Extent = Value | None  # None for an index whose extent is not known
 _UNKNOWN = 1 << 62  # what an extent that is no number counts as
@@ -47,6 +48,13 @@ class SizeHints:
         found = order(one, other, self.sizes)
         if one != other and (isinstance(one, Polynomial) or isinstance(other, Polynomial)):
             self._guards[SizeGuard(one, other, found)] = None
+        return found
+
+    def numbers(self, names: Iterable[str]) -> dict[str, int]:
+        """The known ones of some sizes, as far as they are positive, each kept as a guard."""
+        found = {name: self.sizes[name] for name in names if self.sizes.get(name, 0) > 0}
+        for name, number in found.items():
+            self.order(atom(Size(name, dtype="int64")), number)
         return found
 
 

@@ -136,10 +136,14 @@ class TileCosts(TileSpace):
                 staged.append(number)
             else:
                 again += conflict_misses
-        loads, copied, conversions = 0.0, 0.0, 0.0
+        loads, copied, conversions, first = 0.0, 0.0, 0.0, 0.0
         for number, use in enumerate(uses):
             many = self.points * shape.points(use.operand.dims) * (vectors if use.moves else 1)
-            loads += (distinct[number] if share else many) * (core.load if number in staged else use.load)
+            each = core.load if number in staged else use.load
+            if use.is_invariant:  # what a tile loads once lies in registers, or on the stack, from where it is loaded again
+                first += many * max(0.0, each - core.load)
+                each = min(each, core.load)
+            loads += (distinct[number] if share else many) * each
             if use.bytes < core.element and number not in staged:
                 conversions += (distinct[number] if share else many) * CONVERSION * core.multiply_add
             copied += use.copy if number in staged else 0.0
@@ -161,7 +165,7 @@ class TileCosts(TileSpace):
             read = lane_panel if self.writes_apart(shape, row_panel) else self.streamed(lane_panel, row_panel)
         streamed = read / LINE * core.l2_line * UNHIDDEN_LINES
         edges = (2 * blocks - 1) * self.edge(shape)  # each block but the first loads what the one before stored
-        cycles = tiles * (steps * step * self.partial(shape) + edges + blocks * (streamed + again)) + copied
+        cycles = tiles * (steps * step * self.partial(shape) + edges + blocks * (streamed + again + first)) + copied
         return Estimate(cycles, share, frozenset(staged), lane_panel, row_panel)
 
     def line_parts(self, use: OperandUse, shape: Shape, steps: int) -> float:

@@ -171,6 +171,7 @@ class OperandUse:
         self.cheap = (core.copy + more) * core.lanes <= COPY_SHARE * self.results
         last = costs.terms[-1] if costs.terms else None
         self.step = min(abs(flat.stride(last)) for flat in operand.flats) * self.bytes if last else 0
+        self.is_invariant = not any(dim in operand.dims for dim in costs.s.terms)  # at the terms
         self.window = tuple((step, s.extents[dim]) for dim in costs.window if (step := step_of(operand, dim)))
         self.rows: dict[str | None, int] = {None: 0, **{dim: step_of(operand, dim) for dim in s.outputs}}
 

@@ -51,7 +51,8 @@ def panel_prefetches(s: FlatStatement, nest: Nest, found: Sequence[Operand], pan
     if leaf.lane in s.terms or leaf.window or not terms or panel <= core.l1 // 2 or s.extent(terms[-1]) < 2 * STEPS_AHEAD:
         return ()
     known = {prefetch.operand for prefetch in nest.prefetch}
-    others = [number for number, operand in enumerate(found) if leaf.lane in operand.dims and number not in known]
+    moving = [number for number, operand in enumerate(found) if {leaf.lane, terms[-1]} <= {*operand.dims}]
+    others = [number for number in moving if number not in known]
     return tuple(Prefetch(number, terms[-1], STEPS_AHEAD) for number in others if not found[number].flats[0].runtime)
 
 

@@ -29,6 +29,7 @@ WORTH_DIVIDING = 8  # terms, for a division of each to be worth a temporary of t
 GAIN = 1.5  # times fewer multiply-adds that pay for what is not counted: products in registers need no traffic
 TRAFFIC = 4  # operations that an element of a temporary takes as long as: it is written and read,
 SCATTERED = 8  # operations that a step of a scatter takes as long as
+READ_MORE = 4  # elements of an operand for each of a temporary, for its order to be the temporary's
 NEAR_TRAFFIC = 1  # and in a cache where loops over results stand around both
 
 Factors = frozenset[int]  # their numbers
@@ -226,16 +227,23 @@ class _Contraction:
         ]
 
     def axes(self, factors: Factors, temporaries: Temporaries) -> list[str]:
-        """The dimensions of the temporary of a product, outermost first: in the order of memory of a tensor that it is multiplied with
-        element by element, where there is one; neighbours in the result are neighbours in others."""
+        """The dimensions of the temporary of a product, outermost first: in the order of memory of an operand that it sums many elements of
+        for each of its own, or else of a tensor that it is multiplied with element by element, where there is one; neighbours in the result
+        are neighbours in others."""
         a, kept = self.a, self.kept(factors)
-        for access in (part for number in sorted(self.all - factors) for part in walk(self.factors[number]) if isinstance(part, Access)):
+        read = sorted(factors, key=lambda number: -self.volume(self.moves[number]))
+        read = [number for number in read if self.volume(self.moves[number]) >= READ_MORE * self.volume(kept)]
+        for access in (part for number in (*read, *sorted(self.all - factors)) for part in walk(self.factors[number]) if isinstance(part, Access)):
             axes = zip(access.subscripts, temporaries.tensors[access.tensor].strides, strict=True)
             steps = {sub.name: step for sub, step in axes if isinstance(sub, Index) and step is not None}
-            if len(steps) == len(access.subscripts) and steps.keys() == kept:
-                return sorted(steps, key=lambda name: -steps[name])
+            if len(steps) == len(access.subscripts) and self.is_order(steps, kept):
+                return sorted(kept, key=lambda name: -steps[name])
         last = set(names(a.subscripts[-1])) if a.subscripts else set()
         return sorted((name for name, _, _ in a.bounds if name in kept), key=last.__contains__)
+
+    def is_order(self, steps: Mapping[str, int], kept: frozenset[str]) -> bool:
+        """Whether a tensor with these steps moves with all dimensions that are kept, and its neighbours along one of them."""
+        return steps.keys() >= kept > set() and min(steps, key=steps.__getitem__) in kept
 
     def read(self, order: _Order, made: list[Assignment], temporaries: Temporaries) -> Expr:
         """A factor, or what is read of the temporary that holds a product."""

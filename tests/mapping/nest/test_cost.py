@@ -102,6 +102,13 @@ def test_vectors_that_lie_in_two_lines_take_two_loads() -> None:
     assert costs[1] > 1.3 * costs[0]
 
 
+def test_what_does_not_move_with_the_terms_is_loaded_once() -> None:
+    """Lanes lie along the rows of what each term has its own of, not along those of a factor of all terms."""
+    text = "def f(float(D,A) U, float(A,C,D) V) -> (T) { T(a,d) +=! U(d,a) * V(a,c,d) }"
+    nest = plan_nest(flat(text, {"U": (512, 2000), "V": (2000, 60, 512)}), CORE).nest
+    assert nest.leaf.lane == "d" and not nest.leaf.staged
+
+
 def test_rows_that_other_rows_read_from_the_second_cache() -> None:
     """What stays with the rows of a tile is in the first cache; what comes by them is not, if that cache does not hold all of it."""
     costs = []

@@ -85,3 +85,9 @@ def test_lines_of_a_panel_that_the_first_cache_does_not_hold(terms: int, fetched
     text = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
     found = prefetched(text, {"A": (960, terms), "B": (terms, 960)})
     assert [(prefetch.dim, prefetch.distance) for prefetch in found] == fetched
+
+
+def test_what_does_not_move_with_the_terms_is_not_fetched_at_each() -> None:
+    text = "def f(float(D,A) U, float(A,C,D) V) -> (T) { T(a,d) +=! U(d,a) * V(a,c,d) }"
+    found = prefetched(text, {"U": (512, 2000), "V": (2000, 60, 512)})
+    assert [prefetch.operand for prefetch in found if prefetch.distance == STEPS_AHEAD] == [1]
