@@ -233,7 +233,8 @@ class _Contraction:
         a, kept = self.a, self.kept(factors)
         read = sorted(factors, key=lambda number: -self.volume(self.moves[number]))
         read = [number for number in read if self.volume(self.moves[number]) >= READ_MORE * self.volume(kept)]
-        for access in (part for number in (*read, *sorted(self.all - factors)) for part in walk(self.factors[number]) if isinstance(part, Access)):
+        parts = (part for number in (*read, *sorted(self.all - factors)) for part in walk(self.factors[number]))
+        for access in (part for part in parts if isinstance(part, Access)):
             axes = zip(access.subscripts, temporaries.tensors[access.tensor].strides, strict=True)
             steps = {sub.name: step for sub, step in axes if isinstance(sub, Index) and step is not None}
             if len(steps) == len(access.subscripts) and self.is_order(steps, kept):
