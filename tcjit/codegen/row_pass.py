@@ -25,6 +25,7 @@ from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
 from tcjit.mapping.machine import LINE
+from tcjit.mapping.passes.schedule_rows import BYTES
 from tcjit.mapping.reduction import identity
 from tcjit.mapping.scop import ScopStatement
 
@@ -61,7 +62,7 @@ class RowValues:
 
 def computed(dtype: str) -> str:
     """The type in which lanes compute with elements of a type."""
-    return "float32" if dtype in HALVES else dtype
+    return "float32" if dtype in HALVES else "int32" if dtype in BYTES else dtype
 
 
 def write(emitter: LaneEmitter, node: RowLoops, row: RowValues) -> None:

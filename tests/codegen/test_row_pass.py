@@ -185,6 +185,29 @@ def test_passes_over_elements_of_different_types() -> None:
         torch.testing.assert_close(total, (x - most[:, None]).sum(1).float(), rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.uint8], ids=str)
+@pytest.mark.parametrize("kind", ["float", "double", "bfloat16"])
+def test_bytes_are_converted_as_they_are_loaded(kind: str, dtype: torch.dtype) -> None:
+    """Masks and weights of single bytes, whose vectors are whole, masked, or the row's last ones."""
+    torch.manual_seed(0)
+    number = f"{kind}(Q(i,j) ? 1.0 : 0.0)" if dtype == torch.bool else f"{kind}(Q(i,j))"
+    test = "Q(i,j)" if dtype == torch.bool else "Q(i,j) > 1"
+    text = f"""def f({kind}(M,N) X, {str(dtype)[6:]}(M,N) Q) -> (Y, C) {{
+        S(i) +=! {test} ? X(i,j) : 0.0
+        C(i) +=! {number}
+        Y(i,j) = {number} * (X(i,j) - S(i)) }}"""
+    for length in (8, 9, 31, 64, 100, 257):
+        x = torch.randn(30, length).to(getattr(torch, {"float": "float32", "double": "float64"}.get(kind, kind)))
+        q = torch.randint(0, 2, (30, length)).bool() if dtype == torch.bool else torch.randint(-100, 100, (30, length)).to(dtype)
+        kernel = tcjit.define(text).f.compile(x, q)
+        assert PASS in kernel.source, length
+        y, c = kernel(x, q)
+        chosen = torch.where(q if dtype == torch.bool else q > 1, x.double(), 0.0).sum(1).to(x.dtype)
+        tolerance = {"float": 1e-5, "double": 1e-12, "bfloat16": 4e-2}[kind]
+        torch.testing.assert_close(c, q.double().sum(1).to(x.dtype), rtol=tolerance, atol=0)
+        torch.testing.assert_close(y, (q.to(x.dtype) * (x - chosen[:, None])), rtol=tolerance, atol=100 * tolerance)
+
+
 def test_long_rows_have_a_place_for_each_thread() -> None:
     """What a stack does not hold, and half a core's cache does; longer rows still have a place for each of their elements."""
     torch.manual_seed(0)

@@ -71,7 +71,7 @@ def test_what_shares_chunks(text: str, shapes: Shapes, expected: list[int]) -> N
     "text",
     [
         NORM.replace("Y(i,j) =", "Y(j,i) ="),  # another order
-        NORM.replace("c(j) +=! G(i,j) * X(i,j)", "c(j) +=! G(i,j) * X(i,j)  t(i) = c(0) where i in 0:4096"),  # needs all rows, then goes on
+        NORM.replace("d(k) +=! Y(h,k)", "t(i) = c(0) where i in 0:4096  d(k) +=! Y(h,k) * t(h)"),  # needs all rows, then goes on
         NORM.replace("Y(i,j) = G(i,j) * w(j)", "Y(i,j) = G(4095-i,j) * w(j)"),  # another row
     ],
 )
@@ -79,6 +79,19 @@ def test_what_depends_on_other_rows_is_not_among_it(text: str) -> None:
     before, after = fused(text, norm(4096, 768))
     verify_assignments("fuse_column_reductions", before, after)
     assert len([a for a in after.assignments if a.outer]) < 4
+
+
+def test_what_reads_a_sum_between_them_runs_behind_the_chunks() -> None:
+    """As the rounding of a sum to a half type, before other sums."""
+    text = NORM.replace("(Y, c, d)", "(Y, t, d)").replace("d(k) +=!", "t(j) = 2.0 * c(j)  d(k) +=!")
+    assert chunks(text, norm(4096, 768)) == [32, 32, 32, 0, 0, 0, 32, 0, 0]
+    before, after = fused(text, norm(1021, 512))
+    verify_assignments("fuse_column_reductions", before, after)
+    g, x, w = torch.randn(1021, 512), torch.randn(1021, 512), torch.randn(512)
+    y, t, d = tcjit.define(text).f(g, x, w)
+    exact = g * w - x * (g * x).sum(1, keepdim=True)
+    for own, expected in ((y, exact), (t, 2 * (g * x).sum(0)), (d, exact.sum(0))):
+        torch.testing.assert_close(own, expected, rtol=1e-4, atol=2e-2)
 
 
 def test_the_proof_finds_what_is_wrong() -> None:

@@ -75,15 +75,16 @@ class _SharedRows:
         if not self.fits:
             return
         self.alike.add(self.matrix.name)
-        program, others = self.before.assignments, list[Assignment]()
+        program, others = self.before.assignments, list[Assignment]()  # those between that run before the chunks, or behind them
         for at in range(self.first, len(program)):
             a = program[at]
             if self.joined(at, others):
                 self.used |= {a.tensor, *a.tensors_read}
-            elif at == self.first or {a.tensor, *a.tensors_read} & {*self.axes, *self.sums} or a.tensor in self.used or a.final or a.outer:
+            elif at == self.first or a.tensor in self.used or {*a.tensors_read} & {*self.axes} or a.final or a.outer:
                 break
             else:
                 others.append(a)
+                self.sums |= {a.tensor} if self.sums & {*a.tensors_read} else set()  # as a sum is there behind the chunks alone
 
     @property
     def fits(self) -> bool:

@@ -14,7 +14,7 @@ import islpy as isl
 
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.arithmetic import index, total
-from tcjit.grammar.ast import Access, Expr, Index
+from tcjit.grammar.ast import Access, Const, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import walk, with_names
 from tcjit.mapping.machine import Machine
@@ -29,6 +29,7 @@ from tcjit.mapping.tree import filters, insert_band, insert_mark, insert_sequenc
 
 # types whose values vectors hold, converted as they are loaded and stored where they are halves
 TYPES = ("float32", "float64", "int32", "float16", "bfloat16")
+BYTES = ("bool", "int8", "uint8")  # types that are only read, and converted as they are loaded
 OPERATORS = ("+=", "*=", "min=", "max=")
 FULL = 4  # of the lanes of a vector one in so many has a point, at least: shorter rows are merged with others into loops over both
 SHORT = 8  # vectors of a row, at most, that waits for a sum longer than it runs
@@ -137,13 +138,14 @@ def _is_plain(scop: Scop, s: ScopStatement) -> bool:
 def has_row_form(s: StatementForm, used: Sequence[Access], dtype: Callable[[str], str]) -> bool:
     """Whether vectors can evaluate a statement over the points of a row: without gathers, in types that they hold, without failing.
     ``used``: what it reads and writes; ``dtype``: that of a tensor."""
-    if any(dtype(access.tensor) not in TYPES for access in used):
+    if any(dtype(access.tensor) not in (TYPES if access.tensor == s.tensor else (*TYPES, *BYTES)) for access in used):
         return False
     inside = {id(part) for access in used for sub in access.subscripts for part in walk(sub)}
     for part in walk(s.value):
         if isinstance(part, Access) and any(_reads(sub) for sub in part.subscripts):
             return False
-        if id(part) not in inside and (part.dtype not in (*TYPES, "bool") or divides_integers(part)):
+        known = (*TYPES, *BYTES) if isinstance(part, (Access, Const)) else (*TYPES, "bool")
+        if id(part) not in inside and (part.dtype not in known or divides_integers(part)):
             return False
     return not any(map(_reads, s.subscripts))
 
