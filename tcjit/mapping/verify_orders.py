@@ -38,7 +38,7 @@ class AxisOrders:
             return "results are not where they are read"
         if a.tensor != old.tensor:
             a = replace(a, tensor=old.tensor, subscripts=old.subscripts, bounds=old.bounds)
-        orders = dict(self._replaced)
+        orders = {**self._replaced, **self._copied(new[-1])}
         for copy in copies:
             if wrong := self._wrong_copy(copy):
                 return wrong
@@ -58,6 +58,19 @@ class AxisOrders:
             gone = self.before.storages[old.tensor].role == "temporary" and old.tensor not in used
             if gone and written.count(old.tensor) == 1 and not self._wrong_results(old, new[-1]):
                 found[new[-1].tensor] = old.tensor, [new[-1].subscripts.index(sub) for sub in old.subscripts]
+        return found
+
+    def _copied(self, reader: Assignment) -> Orders:
+        """Copies of what nothing writes, which were made for assignments before a reader."""
+        written = {a.tensor for a in self.before.assignments}
+        found = dict[str, tuple[str, Sequence[int]]]()
+        for new in self.after.replaced:
+            if any(a is reader for a in new):
+                break
+            for copy in new[:-1]:
+                read = copy.value
+                if isinstance(read, Access) and read.tensor not in written and not self._wrong_copy(copy):
+                    found[copy.tensor] = read.tensor, [copy.subscripts.index(sub) for sub in read.subscripts]
         return found
 
     def _wrong_results(self, old: Assignment, a: Assignment) -> str:

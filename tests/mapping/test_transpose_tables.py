@@ -14,6 +14,7 @@ from support.mapping import AVX512, program
 import tcjit
 from tcjit.errors import VerifyError
 from tcjit.grammar.ast import Access
+from tcjit.grammar.walk import with_accesses
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.extract import extract
 from tcjit.mapping.passes.transpose_tables import transpose_tables
@@ -116,3 +117,46 @@ def test_results() -> None:
     torch.testing.assert_close(tcjit.define(SCAN).f(at, table), y.amax(2).T)
     x, g = torch.randn(16, 20, 20, generator=generator), torch.randint(20, (900, 2), generator=generator)
     torch.testing.assert_close(tcjit.define(GRID).f(x, g), x[:, g[:, 0], g[:, 1]] + x[:, g[:, 1], g[:, 0]])
+
+
+SOFTMAX = """def f(float(A,B,C) X) -> (O) {
+    M(a,b) max=! X(a,b,c)
+    S(a,b) +=! exp(X(a,b,c) - M(a,b))
+    O(a,b,c) = exp(X(a,b,c) - M(a,b)) / S(a,b) }"""
+CENTRED = "def f(float(A,B,C) X) -> (O) { M(a,b) +=! X(a,b,c)  O(a,b,c) = X(a,b,c) - M(a,b) / C }"
+BESIDE = CENTRED.replace("(O)", "(O, T)").replace("/ C }", "/ C  T(a,c) +=! exp(X(a,b,c)) }")
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "copied"),
+    [
+        (SOFTMAX, (50, 7, 39), True),
+        (SOFTMAX, (50, 40, 39), True),
+        (SOFTMAX, (50, 7, 9), False),  # rows shorter than a vector
+        (CENTRED, (50, 7, 39), True),  # of half a vector
+        (CENTRED, (50, 40, 39), False),  # whose neighbours are vectors
+        (BESIDE, (50, 7, 39), False),  # which others reduce along its neighbours
+        (CENTRED.replace("O(a,b,c)", "O(a,c,b)"), (50, 7, 39), False),  # written as it lies
+    ],
+)
+def test_rows_that_lie_apart(text: str, shape: tuple[int, int, int], copied: bool) -> None:
+    a, b, c = shape
+    before = extract(program(text, {"X": shape}), {"X": "dense 0,2,1"})
+    after = transpose_tables(before, AVX512)
+    verify_assignments("transpose_tables", before, after)
+    assert [one.tensor for one in after.assignments if one.tensor.startswith("X_")] == ["X_transposed"] * copied
+    if copied:
+        assert not any("X" in one.tensors_read for one in after.assignments[1:])
+
+        def turned(read: Access) -> Access:
+            return replace(read, subscripts=read.subscripts[::-1]) if read.tensor == "X_transposed" else read
+
+        last = after.assignments[-1]
+        parts = (*after.replaced[:-1], (replace(last, value=with_accesses(last.value, turned)),))
+        with pytest.raises(VerifyError):
+            verify_assignments("transpose_tables", before, replace(after, assignments=tuple(x for p in parts for x in p), replaced=parts))
+    x = torch.randn(a, c, b, dtype=torch.float64).transpose(1, 2)
+    function = tcjit.define(text.replace("float(", "double(")).f
+    found = function(x)[0] if text == BESIDE else function(x)
+    expected = torch.softmax(x, 2) if text == SOFTMAX else x - x.mean(2, keepdim=True)
+    torch.testing.assert_close(found.transpose(1, 2) if "O(a,c,b)" in text else found, expected)

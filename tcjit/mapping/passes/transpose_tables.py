@@ -2,25 +2,28 @@
 
 Of ``Y(b,m,i) +=! W(m, S(b,i+k), k)`` each lane along ``i`` reads another row of the table; lanes along ``m`` have the row in common, and
 are neighbours in a copy ``V(s,k,m) = W(m,s,k)``. So are the lanes of sums between bounds in data (see ``data_bounds``). Results in another
-order are transposed behind, temporaries read as they are. For images this is the layout with channels last.
+order are transposed behind, temporaries read as they are. For images this is the layout with channels last. Rows whose elements lie apart
+are copied where they are reduced and written as rows: what a function gives for an element is then at hand in the next pass over the row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import TypeVar
 
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.arithmetic import index
-from tcjit.grammar.ast import Access, Const, Expr, Index, Select
+from tcjit.grammar.ast import Access, Call, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, walk, with_accesses
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.data_bounds import bounds_of_terms, without
 from tcjit.mapping.machine import Machine
+from tcjit.mapping.operations import CALL, operations
 from tcjit.mapping.plan_loops import WIDE
 from tcjit.mapping.storage import Storage
 from tcjit.mapping.strides import affine_form, stride_in
@@ -32,20 +35,25 @@ FEW = 2  # of a vector's lanes one in so many is enough
 def transpose_tables(before: Assignments, machine: Machine) -> Assignments:
     """The program with transposed copies before the assignments that read them."""
 
-    relaid: dict[str, tuple[str, int]] = {}  # temporaries that have their axes in another order from now on
+    relaid: dict[str, tuple[str, int]] = {}  # what has its axes in another order from now on
 
     def visit(old: Assignment, temporaries: Temporaries) -> list[Assignment]:
         tensors = temporaries.tensors
+        rows = []
+        for tensor, axis in _apart(old, before, machine):
+            if tensor not in relaid:
+                rows.append(_copy(old, tensor, axis, temporaries))
+                relaid[tensor] = rows[-1].tensor, axis
         a = replace(old, value=_moved(old.value, relaid))
+        if rows:
+            return [*rows, a]
         found = _lane(a, tensors, before.values, machine)
         if found is None:
             return [a]
         lane, axes = found
         copies: dict[str, tuple[Assignment, int]] = {}
         for tensor, axis in axes.items():
-            bounds = tuple((f"axis{number}", 0, extent) for number, extent in enumerate(tensors[tensor].shape))
-            read = Access(tensor, tuple(index(name) for name, _, _ in bounds), dtype=tensors[tensor].dtype)
-            copies[tensor] = temporaries.stored(a, f"{tensor}_transposed", read, _put_last(bounds, axis)), axis
+            copies[tensor] = _copy(a, tensor, axis, temporaries), axis
         value = _moved(a.value, {tensor: (copy.tensor, axis) for tensor, (copy, axis) in copies.items()})
         made = [copy for copy, _ in copies.values()]
         if stride_in(tensors[a.tensor], a.subscripts, lane, before.values) == 1:
@@ -62,6 +70,60 @@ def transpose_tables(before: Assignments, machine: Machine) -> Assignments:
         return [*made, inner, stored]
 
     return rewrite(before, visit)
+
+
+def _copy(a: Assignment, tensor: str, axis: int, temporaries: Temporaries) -> Assignment:
+    """The copy of a tensor with one axis behind the others."""
+    storage = temporaries.tensors[tensor]
+    bounds = tuple((f"axis{number}", 0, extent) for number, extent in enumerate(storage.shape))
+    read = Access(tensor, tuple(index(name) for name, _, _ in bounds), dtype=storage.dtype)
+    return temporaries.stored(a, f"{tensor}_transposed", read, _put_last(bounds, axis))
+
+
+def _apart(a: Assignment, before: Assignments, machine: Machine) -> Iterator[tuple[str, int]]:
+    """The inputs whose elements along the only dimension that an assignment reduces lie apart, and the axes along it: where another one
+    writes rows along it, of the same elements, and functions are called of these, or beside each other lie no more than fill half a
+    vector."""
+    if not a.reduction or len(a.reduction) > 1 or a.dynamic or a.constraints or a.empty or any(lower for _, lower, _ in a.bounds):
+        return
+    lane, tensors, lanes = a.reduction[0], before.storages, machine.lanes(max(4, DTYPES[a.value.dtype].bytes))
+    for access in dict.fromkeys(access for access, guards in guarded_accesses(a.value) if not guards):
+        storage = tensors[access.tensor]
+        readers = [one for one in before.assignments if access.tensor in one.tensors_read]
+        if storage.role != "input" or any(storage.dynamic_extents) or sorted(_axes_of(access, storage)) != sorted(a.bounds):
+            continue
+        near = next((one for one, _, _ in a.bounds if stride_in(storage, access.subscripts, one, before.values) == 1), lane)
+        worth = 2 * a.extents[near] <= lanes or any(_calls(one.value, access.tensor) for one in readers)
+        place = access.subscripts.index(index(lane))
+        rows = all(map(partial(_goes_along, tensor=access.tensor, place=place), readers))
+        if near != lane and worth and lanes <= a.extents[lane] and rows and any(_writes_rows(one, access, lane, before) for one in readers):
+            yield access.tensor, place
+
+
+def _calls(value: Expr, tensor: str) -> bool:
+    """Whether a value is computed by functions of a tensor's elements."""
+    calls = [part for part in walk(value) if isinstance(part, Call) and operations(part) >= CALL]
+    return any(isinstance(part, Access) and part.tensor == tensor for call in calls for part in walk(call))
+
+
+def _axes_of(access: Access, storage: Storage) -> tuple[tuple[str, int, int], ...]:
+    """The indices that subscripts are, over all of a tensor."""
+    pairs = zip(access.subscripts, storage.shape, strict=True)
+    return tuple((sub.name, 0, extent) for sub, extent in pairs if isinstance(sub, Index))
+
+
+def _goes_along(a: Assignment, tensor: str, place: int) -> bool:
+    """Whether an assignment reduces nothing but the rows of a tensor, along one of its axes."""
+    moving = [read.subscripts[place] for read in a.reads if read.tensor == tensor]
+    return not a.reduction or len(a.reduction) == 1 and all(sub == index(a.reduction[0]) for sub in moving)
+
+
+def _writes_rows(a: Assignment, access: Access, lane: str, before: Assignments) -> bool:
+    """Whether neighbours along a dimension of an element are neighbours in what a pointwise assignment that reads the tensor writes."""
+    place = access.subscripts.index(index(lane))
+    moving = [read.subscripts[place] for read in a.reads if a.is_elementwise and read.tensor == access.tensor]
+    storage = before.storages[a.tensor]
+    return any(isinstance(sub, Index) and stride_in(storage, a.subscripts, sub.name, before.values) == 1 for sub in moving)
 
 
 def _moved(value: Expr, tensors: Mapping[str, tuple[str, int]]) -> Expr:
