@@ -39,7 +39,10 @@ class Emitter(LoopScope, ABC):
         self.depth = 1
         self.run_now: Run | None = None
         self.dialect = dialect
-        self.printer = ExpressionPrinter(dialect, self.read, self.name, target=self.target_at, checked=checked, compared=self.compared)
+        self.in_subscript = False  # what is printed is the index of a gather, which is checked to have not wrapped
+        self.printer = ExpressionPrinter(
+            dialect, self.read, self.name, target=self.target_at, checked=checked, compared=self.compared, addends=self.addends
+        )
 
     def title(self) -> str:
         definition = self.mapped.scop.program.definition
@@ -73,6 +76,10 @@ class Emitter(LoopScope, ABC):
     def compared(self, expr: Binary) -> str:
         """A comparison of int64 expressions in a shorter form than theirs, where a language has one."""
         return ""
+
+    def addends(self, expr: Binary) -> tuple[Expr, Expr] | None:
+        """Of the dividend of a remainder a part from 0 to the divisor, and the rest, where a language gains by that."""
+        return None
 
     def counter(self, node: For) -> str:
         """The type of a loop's variable."""
@@ -251,7 +258,9 @@ class Emitter(LoopScope, ABC):
 
     def data_subscript(self, subscript: Expr) -> str:
         """A data-dependent subscript as an index to check: where its arithmetic wrapped, -1."""
+        before, self.in_subscript = self.in_subscript, True
         text = str(self.printer.index(subscript))
+        self.in_subscript = before
         scalars = {p.name: p.dtype for p in self.mapped.scop.program.definition.params if not p.dims}
         wrapped = [self.printer.wrapped(expr) for expr in wrapping(subscript, scalars)] if self.checked else []
         return f"({' | '.join(wrapped)} ? -1 : {text})" if wrapped else text

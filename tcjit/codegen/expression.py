@@ -88,7 +88,8 @@ class ExpressionPrinter:
     ``access`` gives the text of an element read, already a value (see ``load``); ``name`` that of an ``index``, ``size`` or
     ``scalar``: an index as int64_t, a scalar of its parameter's ``vtype``, any of them as a decimal literal where it is known.
     ``target`` gives that of a subscript of a left side, with its check.
-    ``compared`` may have a shorter text for a comparison of int64 expressions. With ``checked``, ``tc_flag`` tells of integer divisors that
+    ``compared`` may have a shorter text for a comparison of int64 expressions, ``addends`` two parts of the dividend of an int64 remainder:
+    one from 0 to the divisor, and what is added to it. With ``checked``, ``tc_flag`` tells of integer divisors that
     are zero: a local int64_t in C, on a GPU a pointer to an int that all threads share, which a thread writes at its end, from ``FAILED``.
     """
 
@@ -101,6 +102,7 @@ class ExpressionPrinter:
         target: Callable[[TargetSubscript], str] = lambda expr: "",
         checked: bool = True,
         compared: Callable[[Binary], str] = lambda expr: "",
+        addends: Callable[[Binary], tuple[Expr, Expr] | None] = lambda expr: None,
     ) -> None:
         self.dialect = dialect
         self.checked = checked
@@ -110,6 +112,7 @@ class ExpressionPrinter:
         self._name = name
         self._target = target
         self._compared = compared
+        self._addends = addends
         self._used: dict[str, None] = {}
         self.bound: dict[int, str] = {}  # by id of a Call or a Select: the variable that holds its value already
         self.quotients: dict[int, tuple[str, tuple[str, ...]]] = {}  # by id of a division: the helper that takes the dividend, and more
@@ -294,6 +297,10 @@ class ExpressionPrinter:
             return self._helper(helper, self.value(expr.left), *arguments)
         if expr.left.dtype == "int64" and expr.dtype == "bool" and (shorter := self._compared(expr)):
             return Text(f"({shorter})", Precedence.ATOM)
+        if expr.op == "%" and expr.dtype == "int64" and (parts := self._addends(expr)) is not None:
+            near, other = parts  # whose remainder does not change where it does not move
+            divisor = self.value(expr.right)
+            return self._helper("tc_wrap", self.value(near), self._helper("tc_mod", self.value(other), divisor), divisor)
         left, right = self.value(expr.left), self.value(expr.right)
         if expr.op == "&&" and _may_always_be_read(expr.right, expr.left):
             return join("&", left, right)  # as safe as &&, and compilers vectorise it where it becomes a result

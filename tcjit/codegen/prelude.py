@@ -148,6 +148,12 @@ TC_INLINE $T tc_mod$E($T a, $T b) {
   return rest < 0 ? rest + b : rest;
 }
 
+/* (a + b) modulo n for 0 <= a <= n and 0 <= b < n */
+TC_INLINE $T tc_wrap$E($T a, $T b, $T n) {
+  $T sum = a + b;
+  return sum < n ? sum : sum - n;
+}
+
 TC_INLINE $T tc_min_index$E($T a, $T b) {
   return a < b ? a : b;
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial, reduce
 
 import islpy as isl
 
@@ -13,7 +14,7 @@ from tcjit.codegen.expression import ExpressionPrinter, vtype
 from tcjit.codegen.loops import For, Run, runs
 from tcjit.codegen.scope import Gathers
 from tcjit.grammar.affine import Guard, condition, guarded_accesses
-from tcjit.grammar.ast import Access, Binary, Call, Expr, Index, Select, TargetSubscript
+from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Select, TargetSubscript, Unary
 from tcjit.grammar.builtins import ONE_OPERATION
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names as names_in
@@ -21,6 +22,7 @@ from tcjit.grammar.walk import children, walk
 from tcjit.mapping.operations import divides_integers, is_power_of_two
 from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
+from tcjit.mapping.strides import affine_form
 
 MANY = 64  # iterations of a loop that are worth the inverse of what all of them divide by
 
@@ -41,6 +43,34 @@ class ReadEmitter(Emitter):
             own = access.tensor.startswith("@")  # an array of a tile, in the type that it computes in
             return self.places[access] if own else self.printer.load(self.mapped.scop.tensor(access.tensor).dtype, self.places[access])
         return super().read(access, printer)
+
+    def addends(self, expr: Binary) -> tuple[Expr, Expr] | None:
+        """Indices within a row, and data that are added to them, in ``(i + Shift(b)) % N``: a division for each element becomes one for
+        each of the data, and a comparison."""
+        if self.run_now is None:
+            return None
+        scop = self.mapped.scop
+        s, divisor = scop.statement(self.run_now.statement), affine_form(expr.right, scop.values)
+        if divisor is None or divisor[0] or divisor[1] <= 0 or s.dynamic_bounds or scop.program.dynamic:
+            return None
+        terms = list(_addends(expr.left))
+        forms = [affine_form(term, scop.values) for term in terms]
+        data = [term for term, form in zip(terms, forms, strict=True) if form is None]
+        near = [term for term, form in zip(terms, forms, strict=True) if form is not None and form[0]]
+        fixed = [term for term, form in zip(terms, forms, strict=True) if form is not None and not form[0]]
+        if len(data) != 1 or not near or not (_is_narrow(data[0]) or self.in_subscript and not fixed and _is_element(data[0])):
+            return None  # what is as wide as the dividend may wrap before indices are added
+        moving = {name: factor for form in forms if form is not None for name, factor in form[0].items()}
+        if len(moving) != sum(len(form[0]) for form in forms if form is not None) or any(name not in s.ranges for name in moving):
+            return None
+        ends = [sorted(factor * end for end in (s.ranges[name][0], s.ranges[name][1] - 1)) for name, factor in moving.items()]
+        least, greatest = (sum(pair[side] for pair in ends) for side in (0, 1))
+        if -divisor[1] <= least and greatest <= 0 and least < 0:
+            near.append(Const(divisor[1], dtype="int64"))
+        elif least < 0 or greatest > divisor[1]:
+            return None
+        first, second = (reduce(partial(Binary, "+", dtype="int64"), part) for part in (near, [*data, *fixed]))
+        return first, second
 
     def element(self, access: Access) -> str:
         bound = self.hoisted.get(id(access))
@@ -247,6 +277,31 @@ class ReadEmitter(Emitter):
     def moves(self, expr: Expr, run: Run, variable: str) -> bool:
         """Whether an expression depends on a loop's variable."""
         return any(variable in run.index(dim).variables for dim in names_in(expr))
+
+
+def _addends(value: Expr) -> Iterator[Expr]:
+    """The terms of a sum of int64; those that are subtracted are negated."""
+    if isinstance(value, Binary) and value.op in ("+", "-") and value.dtype == "int64":
+        yield from _addends(value.left)
+        yield from _addends(value.right) if value.op == "+" else (Unary("-", one, dtype="int64") for one in _addends(value.right))
+    else:
+        yield value
+
+
+def _is_narrow(value: Expr) -> bool:
+    """Whether an int64 value, or what it is negated from, is one of fewer bits."""
+    inner = _unsigned(value)
+    inner = inner.operand if isinstance(inner, Cast) else inner
+    return DTYPES[inner.dtype].is_integer and DTYPES[inner.dtype].bits < 64
+
+
+def _is_element(value: Expr) -> bool:
+    """Whether a value is in memory, perhaps with the other sign."""
+    return isinstance(_unsigned(value), Access)
+
+
+def _unsigned(value: Expr) -> Expr:
+    return value.operand if isinstance(value, Unary) and value.op == "-" else value
 
 
 def repeated(value: Expr) -> list[list[Call | Select]]:
