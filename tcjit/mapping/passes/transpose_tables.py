@@ -40,7 +40,7 @@ def transpose_tables(before: Assignments, machine: Machine) -> Assignments:
     def visit(old: Assignment, temporaries: Temporaries) -> list[Assignment]:
         tensors = temporaries.tensors
         rows = []
-        for tensor, axis in _apart(old, before, machine):
+        for tensor, axis in _strided_rows(old, before, machine):
             if tensor not in relaid:
                 rows.append(_copy(old, tensor, axis, temporaries))
                 relaid[tensor] = rows[-1].tensor, axis
@@ -80,7 +80,7 @@ def _copy(a: Assignment, tensor: str, axis: int, temporaries: Temporaries) -> As
     return temporaries.stored(a, f"{tensor}_transposed", read, _put_last(bounds, axis))
 
 
-def _apart(a: Assignment, before: Assignments, machine: Machine) -> Iterator[tuple[str, int]]:
+def _strided_rows(a: Assignment, before: Assignments, machine: Machine) -> Iterator[tuple[str, int]]:
     """The inputs whose elements along the only dimension that an assignment reduces lie apart, and the axes along it: where another one
     writes rows along it, of the same elements, and functions are called of these, or beside each other lie no more than fill half a
     vector."""
