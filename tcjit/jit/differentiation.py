@@ -15,6 +15,7 @@ from tcjit.jit.derivatives import Derivatives
 from tcjit.jit.signature import Signature
 
 if TYPE_CHECKING:
+    from tcjit.grammar.differentiate import AdjointDef
     from tcjit.grammar.differentiate.size_hints import SizeGuard
     from tcjit.jit.kernel import Kernel
     from tcjit.jit.operator import Operator
@@ -166,8 +167,8 @@ def _adjoint(function: Differentiable, wrt: frozenset[str], numbers: Integers, s
 def _derived_adjoint(
     function: Differentiable, wrt: frozenset[str], numbers: Integers, sizes: Mapping[str, int], *, generic: bool
 ) -> Adjoint:
-    """The derived adjoint, which is ``generic``, or has the numbers of the sizes that kernels are specialised to written out: a subscript
-    like ``(i + 3) % N`` has an inverse for a number."""
+    """The derived adjoint, which is ``generic``, or has the numbers of the sizes that kernels are specialised to written out where that
+    saves sums: a subscript like ``(4 * p + i + 3) % N`` has an inverse for a number."""
     from tcjit.grammar.differentiate import SizeHints  # needs isl and lark
     from tcjit.jit.derivative import derived_adjoint, saving_adjoint
 
@@ -178,10 +179,13 @@ def _derived_adjoint(
     names = [p.name for p in signature.params if p.name in wrt] or None
     saved, ties = function.derivatives.saved, function.derivatives.ties
     size_hints = SizeHints({**sizes, **dict(numbers)})
-    scalars = dict(numbers)
-    others = () if generic else [name for name in signature.specialised if name not in scalars]
-    values = {**scalars, **size_hints.numbers(others)}
+    values = dict(numbers)
     made = derived_adjoint(function.text, signature.name, names, values, ties, size_hints)
+    known = {} if generic else size_hints.numbers(name for name in signature.specialised if name not in values)
+    if known and _indices_summed(made) > 0:
+        other = derived_adjoint(function.text, signature.name, names, {**values, **known}, ties, size_hints)
+        if _indices_summed(other) < _indices_summed(made):
+            made, values = other, {**values, **known}
     found = saving_adjoint(function.text, signature.name, names, values, ties, saved, size_hints)
     saving = None
     if found is not None:
@@ -190,6 +194,11 @@ def _derived_adjoint(
         saving = Saving(function.derived(text, signature.name), tuple(temporaries), adjoint)
     own = function.derived(made.text, made.definition.name)
     return Adjoint(own, made.cotangents, made.gradients, saving=saving, size_guards=size_hints.guards)
+
+
+def _indices_summed(made: AdjointDef) -> int:
+    """Those over which statements of an adjoint sum."""
+    return sum(len(statement.reduction) for statement in made.definition.statements)
 
 
 def _adjoint_over_batch(adjoint: Adjoint, origin: Differentiable, batched: frozenset[str]) -> Adjoint:
