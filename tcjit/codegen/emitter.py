@@ -20,7 +20,7 @@ from tcjit.codegen.text import Text
 from tcjit.grammar.ast import Access, Binary, Def, Expr, Select, TargetSubscript
 from tcjit.grammar.check import accumulating
 from tcjit.grammar.linear import HELPERS, Linear
-from tcjit.grammar.wrapping import wrapping
+from tcjit.grammar.wrapping import checked_parts, wrapping
 from tcjit.mapping.pipeline import Mapped
 
 
@@ -39,7 +39,7 @@ class Emitter(LoopScope, ABC):
         self.depth = 1
         self.run_now: Run | None = None
         self.dialect = dialect
-        self.in_subscript = False  # what is printed is the index of a gather, which is checked to have not wrapped
+        self.in_subscripts: set[int] = set()  # by id: parts of the index of a gather that is printed, which is checked to have not wrapped
         self.printer = ExpressionPrinter(
             dialect, self.read, self.name, target=self.target_at, checked=checked, compared=self.compared, addends=self.addends
         )
@@ -258,9 +258,9 @@ class Emitter(LoopScope, ABC):
 
     def data_subscript(self, subscript: Expr) -> str:
         """A data-dependent subscript as an index to check: where its arithmetic wrapped, -1."""
-        before, self.in_subscript = self.in_subscript, True
+        before, self.in_subscripts = self.in_subscripts, {id(part) for part in checked_parts(subscript)}
         text = str(self.printer.index(subscript))
-        self.in_subscript = before
+        self.in_subscripts = before
         scalars = {p.name: p.dtype for p in self.mapped.scop.program.definition.params if not p.dims}
         wrapped = [self.printer.wrapped(expr) for expr in wrapping(subscript, scalars)] if self.checked else []
         return f"({' | '.join(wrapped)} ? -1 : {text})" if wrapped else text

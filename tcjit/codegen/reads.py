@@ -24,6 +24,7 @@ from tcjit.mapping.pipeline import Mapped
 from tcjit.mapping.scop import ScopStatement
 from tcjit.mapping.strides import affine_form
 
+FAR = 1 << 61  # what divisors and constants are at most whose sums with indices and 32 bits of data do not wrap
 MANY = 64  # iterations of a loop that are worth the inverse of what all of them divide by
 
 
@@ -58,8 +59,11 @@ class ReadEmitter(Emitter):
         data = [term for term, form in zip(terms, forms, strict=True) if form is None]
         near = [term for term, form in zip(terms, forms, strict=True) if form is not None and form[0]]
         fixed = [term for term, form in zip(terms, forms, strict=True) if form is not None and not form[0]]
-        if len(data) != 1 or not near or not (_is_narrow(data[0]) or self.in_subscript and not fixed and _is_element(data[0])):
+        checked = id(expr) in self.in_subscripts and not fixed
+        if len(data) != 1 or not near or not (_is_narrow(data[0]) or checked and _is_element(data[0])):
             return None  # what is as wide as the dividend may wrap before indices are added
+        if max(divisor[1], abs(sum(form[1] for form in forms if form is not None))) > FAR:
+            return None
         moving = {name: factor for form in forms if form is not None for name, factor in form[0].items()}
         if len(moving) != sum(len(form[0]) for form in forms if form is not None) or any(name not in s.ranges for name in moving):
             return None

@@ -36,6 +36,13 @@ def wrapping(subscript: Expr, scalars: Mapping[str, str]) -> Iterator[Expr]:
         yield from wrapping(operand, scalars)
 
 
+def checked_parts(subscript: Expr) -> Iterator[Expr]:
+    """The parts of a subscript whose sums and products ``wrapping`` asks for: what a cast converts, or a tensor holds, is none."""
+    yield subscript
+    for part in children(subscript) if isinstance(subscript, (Unary, Binary, Call, Select)) else ():
+        yield from checked_parts(part)
+
+
 def _chosen(condition: Expr, holds: bool, expr: Expr) -> Expr:
     zero = Const(0, dtype=expr.dtype)
     return Select(condition, *((expr, zero) if holds else (zero, expr)), dtype=expr.dtype)

@@ -183,9 +183,11 @@ def _derived_adjoint(
     made = derived_adjoint(function.text, signature.name, names, values, ties, size_hints)
     known = {} if generic else size_hints.numbers(name for name in signature.specialised if name not in values)
     if known and _indices_summed(made) > 0:
-        other = derived_adjoint(function.text, signature.name, names, {**values, **known}, ties, size_hints)
-        if _indices_summed(other) < _indices_summed(made):
-            made, values = other, {**values, **known}
+        with suppress(CheckError):  # for every size there is one
+            numbered = derived_adjoint(function.text, signature.name, names, {**values, **known}, ties, size_hints)
+            if _indices_summed(numbered) < _indices_summed(made):
+                made, values = numbered, {**values, **known}
+                size_hints.keep(known)
     found = saving_adjoint(function.text, signature.name, names, values, ties, saved, size_hints)
     saving = None
     if found is not None:

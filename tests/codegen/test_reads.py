@@ -55,3 +55,19 @@ def test_values_that_are_remainders() -> None:
     y, z = tcjit.define(text).f(s, wide)
     i = torch.arange(7)
     assert torch.equal(y, (i + s.long()[:, None]) % 7) and torch.equal(z, (i + wide[:, None]) % 7)
+
+
+def test_sums_near_the_ends_of_int64() -> None:
+    """With constants and divisors that large, and below a conversion, which may wrap and is no error, the sum is what it was."""
+    text = """def f(int32(B) S, int64(B) L, double(N) X) -> (Y, Z, V, G) {
+        Y(b,i) = (i + int64(S(b)) + 9223372036854775807) % 7 where i in 0:7
+        Z(b,i) = (i + int64(S(b))) % 9223372036854775807 where i in 0:16
+        V(b,i) = (int64(S(b)) - i) % 9223372036854775807 where i in 0:16
+        G(b,i) = X(int64(int32((i + L(b)) % N))) where i in 0:N }"""
+    s = torch.tensor([0, -5, 3, -(2**31), 2**31 - 1], dtype=torch.int32)
+    wide, x = torch.tensor([2**63 - 1, 2**63 - 3, -(2**63), 4, -9]), torch.randn(7, dtype=torch.float64)
+    y, z, v, g = tcjit.define(text).f(s, wide, x)
+    short, long, most, each = torch.arange(7), torch.arange(16), 2**63 - 1, s.long()[:, None]
+    assert torch.equal(y, (short + each + most) % 7)
+    assert torch.equal(z, (long + each) % most) and torch.equal(v, (each - long) % most)
+    assert torch.equal(g, x[(short + wide[:, None]) % 7])

@@ -160,3 +160,23 @@ def test_rows_that_lie_apart(text: str, shape: tuple[int, int, int], copied: boo
     found = function(x)[0] if text == BESIDE else function(x)
     expected = torch.softmax(x, 2) if text == SOFTMAX else x - x.mean(2, keepdim=True)
     torch.testing.assert_close(found.transpose(1, 2) if "O(a,c,b)" in text else found, expected)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(float(N,K,C) X, int64(B) S) -> (W) { M(n,c) max=! X(n,k,c)  W(n,c,k) = exp(X(n,k,c) - M(n,c))  Y(b,k,c) = X(S(b),k,c) }",
+        "def f(float(N,K,C) X, int64(B) S) -> (W) { M(n,c) max=! X(n,k,c)  W(n,c,k) = exp(X(n,k,c) - M(n,c))  Y(b,c) +=! X(S(b),k,c) }",
+        "def f(float(N,K,C) X, int64(B) S) -> (W) { M(axis0,axis2) max=! X(axis0,axis1,axis2)"
+        " W(axis0,axis2,axis1) = exp(X(axis0,axis1,axis2) - M(axis0,axis2))  Y(b) = S(b) }",
+    ],
+)
+def test_rows_beside_gathers_and_indices_of_any_name(text: str) -> None:
+    x, s = torch.randn(16, 64, 32), torch.randint(16, (64,))
+    (w, *_) = tcjit.define(text.replace("(W)", "(W, Y)")).f(x, s)
+    torch.testing.assert_close(w, (x - x.amax(1, keepdim=True)).exp().transpose(1, 2))
+
+
+def test_expanded_rows_are_not_copied() -> None:
+    before = extract(program(SOFTMAX, {"X": (50, 40, 39)}), {"X": "01n"})
+    assert transpose_tables(before, AVX512).assignments == before.assignments

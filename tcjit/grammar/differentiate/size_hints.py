@@ -51,11 +51,13 @@ class SizeHints:
         return found
 
     def numbers(self, names: Iterable[str]) -> dict[str, int]:
-        """The known ones of some sizes, as far as they are positive, each kept as a guard."""
-        found = {name: self.sizes[name] for name in names if self.sizes.get(name, 0) > 0}
-        for name, number in found.items():
+        """The known ones of some sizes, as far as they are positive."""
+        return {name: self.sizes[name] for name in names if self.sizes.get(name, 0) > 0}
+
+    def keep(self, numbers: Mapping[str, int]) -> None:
+        """Note that the numbers of sizes were written out."""
+        for name, number in numbers.items():
             self.order(atom(Size(name, dtype="int64")), number)
-        return found
 
 
 def order(one: Extent, other: Extent, sizes: Mapping[str, int]) -> int:

@@ -48,7 +48,7 @@ def transpose_tables(before: Assignments, machine: Machine) -> Assignments:
         if rows:
             return [*rows, a]
         found = _lane(a, tensors, before.values, machine)
-        if found is None:
+        if found is None or not found[1].keys() <= before.storages.keys():  # what is a copy is not copied again
             return [a]
         lane, axes = found
         copies: dict[str, tuple[Assignment, int]] = {}
@@ -74,8 +74,10 @@ def transpose_tables(before: Assignments, machine: Machine) -> Assignments:
 
 def _copy(a: Assignment, tensor: str, axis: int, temporaries: Temporaries) -> Assignment:
     """The copy of a tensor with one axis behind the others."""
-    storage = temporaries.tensors[tensor]
-    bounds = tuple((f"axis{number}", 0, extent) for number, extent in enumerate(storage.shape))
+    storage, free = temporaries.tensors[tensor], "axis"
+    while any(name.startswith(free) for name in a.dims):
+        free += "_"
+    bounds = tuple((f"{free}{number}", 0, extent) for number, extent in enumerate(storage.shape))
     read = Access(tensor, tuple(index(name) for name, _, _ in bounds), dtype=storage.dtype)
     return temporaries.stored(a, f"{tensor}_transposed", read, _put_last(bounds, axis))
 
@@ -92,6 +94,8 @@ def _strided_rows(a: Assignment, before: Assignments, machine: Machine) -> Itera
         readers = [one for one in before.assignments if access.tensor in one.tensors_read]
         if storage.role != "input" or any(storage.dynamic_extents) or sorted(_axes_of(access, storage)) != sorted(a.bounds):
             continue
+        if any(step == 0 and extent > 1 for step, extent in zip(storage.strides, storage.shape, strict=True)):
+            continue  # which would be larger than what it is copied from
         near = next((one for one, _, _ in a.bounds if stride_in(storage, access.subscripts, one, before.values) == 1), lane)
         worth = 2 * a.extents[near] <= lanes or any(_calls(one.value, access.tensor) for one in readers)
         place = access.subscripts.index(index(lane))
@@ -113,8 +117,11 @@ def _axes_of(access: Access, storage: Storage) -> tuple[tuple[str, int, int], ..
 
 
 def _goes_along(a: Assignment, tensor: str, place: int) -> bool:
-    """Whether an assignment reduces nothing but the rows of a tensor, along one of its axes."""
-    moving = [read.subscripts[place] for read in a.reads if read.tensor == tensor]
+    """Whether an assignment reduces nothing but the rows of a tensor, along one of its axes, and data pick none of these."""
+    reads = [read for read in a.reads if read.tensor == tensor]
+    moving = [read.subscripts[place] for read in reads]
+    if any(isinstance(part, Access) for read in reads for sub in read.subscripts for part in walk(sub)):
+        return False
     return not a.reduction or len(a.reduction) == 1 and all(sub == index(a.reduction[0]) for sub in moving)
 
 
