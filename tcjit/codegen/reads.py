@@ -294,17 +294,18 @@ def _addends(value: Expr) -> Iterator[Expr]:
 
 def _is_narrow(value: Expr) -> bool:
     """Whether an int64 value, or what it is negated from, is one of fewer bits."""
-    inner = _unsigned(value)
+    inner = _without_sign(value)
     inner = inner.operand if isinstance(inner, Cast) else inner
     return DTYPES[inner.dtype].is_integer and DTYPES[inner.dtype].bits < 64
 
 
 def _is_element(value: Expr) -> bool:
     """Whether a value is in memory, perhaps with the other sign."""
-    return isinstance(_unsigned(value), Access)
+    return isinstance(_without_sign(value), Access)
 
 
-def _unsigned(value: Expr) -> Expr:
+def _without_sign(value: Expr) -> Expr:
+    """What a value is negated from, or the value itself."""
     return value.operand if isinstance(value, Unary) and value.op == "-" else value
 
 

@@ -29,8 +29,8 @@ WORTH_DIVIDING = 8  # terms, for a division of each to be worth a temporary of t
 GAIN = 1.5  # times fewer multiply-adds that pay for what is not counted: products in registers need no traffic
 TRAFFIC = 4  # operations that an element of a temporary takes as long as: it is written and read,
 SCATTERED = 8  # operations that a step of a scatter takes as long as
-READ_MORE = 4  # elements of an operand for each of a temporary, for its order to be the temporary's
 NEAR_TRAFFIC = 1  # and in a cache where loops over results stand around both
+READ_MORE = 4  # elements of an operand for each of a temporary, for its order to be the temporary's
 
 Factors = frozenset[int]  # their numbers
 
@@ -233,11 +233,11 @@ class _Contraction:
         a, kept = self.a, self.kept(factors)
         read = sorted(factors, key=lambda number: -self.volume(self.moves[number]))
         read = [number for number in read if self.volume(self.moves[number]) >= READ_MORE * self.volume(kept)]
-        parts = (part for number in (*read, *sorted(self.all - factors)) for part in walk(self.factors[number]))
-        for access in (part for part in parts if isinstance(part, Access)):
+        parts = ((number, part) for number in (*read, *sorted(self.all - factors)) for part in walk(self.factors[number]))
+        for number, access in ((number, part) for number, part in parts if isinstance(part, Access)):
             axes = zip(access.subscripts, temporaries.tensors[access.tensor].strides, strict=True)
             steps = {sub.name: step for sub, step in axes if isinstance(sub, Index) and step is not None}
-            if len(steps) == len(access.subscripts) and self.is_order(steps, kept):
+            if len(steps) == len(access.subscripts) and (self.is_order(steps, kept) if number in factors else steps.keys() == kept):
                 return sorted(kept, key=lambda name: -steps[name])
         last = set(names(a.subscripts[-1])) if a.subscripts else set()
         return sorted((name for name, _, _ in a.bounds if name in kept), key=last.__contains__)
