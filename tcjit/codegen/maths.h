@@ -65,13 +65,16 @@ TC_INLINE float tc_exp_within_f32(float x) {
 
 /* beyond the bounds the results are those at the bounds, 0 and infinity; comparisons in this order leave a NaN */
 TC_INLINE float tc_exp_f32(float x) {
-  float least = x < -106.0f ? -106.0f : x;
-  return tc_exp_within_f32(least > 90.0f ? 90.0f : least);
+  TC_BOUND(low, -106.0f);
+  TC_BOUND(high, 90.0f);
+  float least = x < low ? low : x;
+  return tc_exp_within_f32(least > high ? high : least);
 }
 
 /* 1 / (1 + e^-x), from e^-|x| so that the tail keeps its relative accuracy; of a choice gcc would evaluate e^ of both */
 TC_INLINE float tc_sigmoid_f32(float x) {
-  float a = -__builtin_fabsf(x), e = tc_exp_within_f32(a < -106.0f ? -106.0f : a);
+  TC_BOUND(low, -106.0f);
+  float a = -__builtin_fabsf(x), e = tc_exp_within_f32(a < low ? low : a);
   return (x < 0.0f ? e : 1.0f) / (1.0f + e);
 }
 
@@ -82,7 +85,8 @@ TC_INLINE double tc_sigmoid_f64(double x) {
 
 /* -m / (2 + m) with m = e^(-2|x|) - 1, which is exact to the last bits near 0 */
 TC_INLINE float tc_tanh_f32(float x) {
-  float a = __builtin_fabsf(x), c = a > 10.0f ? -20.0f : -2.0f * a;
+  TC_BOUND(high, 10.0f);
+  float a = __builtin_fabsf(x), c = -2.0f * (a > high ? high : a);
   float sum = tc_exponent_of_exp_f32(c), scale = tc_power_of_two_f32(sum);
   float m = scale * tc_expm1_rest_f32(c, tc_exponent_f32(sum)) + (scale - 1.0f);
   return __builtin_copysignf(-m / (2.0f + m), x);
@@ -90,6 +94,7 @@ TC_INLINE float tc_tanh_f32(float x) {
 
 /* x P(x^2) up to 1, beyond 1 - e^-Q(x); at 4 the result has become 1 */
 TC_INLINE float tc_erf_f32(float x) {
+  TC_BOUND(high, 4.0f);
   float a = __builtin_fabsf(x), t = a * a;
   float p = 0x1.4ae4dap-14f;
   p = p * t - 0x1.a485fp-11f;
@@ -99,7 +104,7 @@ TC_INLINE float tc_erf_f32(float x) {
   p = p * t - 0x1.81273ep-2f;
   p = p * t + 0x1.06eba8p-3f;
   float near = p * a + a;
-  float c = a > 4.0f ? 4.0f : a;
+  float c = a > high ? high : a;
   float q = -0x1.852cd4p-13f;
   q = q * c + 0x1.814c96p-9f;
   q = q * c - 0x1.65421p-6f;

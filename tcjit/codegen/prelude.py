@@ -33,6 +33,10 @@ _MACROS = """
   tc_target; })
 
 #define TC_FLAG_ZERO(value, site) ({ __auto_type tc_value = (value); TC_FLAG(tc_value == 0, site); tc_value; })
+
+/* what gcc takes for a variable: with a constant, clamping x is a comparison and a selection for it, and a function of what is clamped
+   one of x, one at the constant and more selections; with a variable it is one instruction of a vector, the minimum or the maximum */
+#define TC_BOUND(name, value) static float name __attribute__((used)) = value
 """
 
 _STREAMING = """
@@ -461,6 +465,8 @@ def _sources(dialect: Dialect) -> Iterator[str]:
         yield _filled(_REAL, T=c_type, X=short, S=suffix, FMOD=fmod, LEAST=least, MOST=most)
         for dtype in INTEGERS:
             yield _to_integer(c_type, suffix, dtype)
+    if gpu:
+        yield "#define TC_BOUND(name, value) const float name = value"
     maths = (files(__package__) / "maths.h").read_text(encoding="utf-8")
     views = maths.index("\n\n", maths.index("tc_from_bits_f32"))  # the half types need these two, and nothing else
     yield maths[:views]

@@ -33,6 +33,7 @@ CPU_CHUNKS = 32
 NEAR = 1 << 10  # numbers of chunks that are tried on either side of the one asked for: some cut a dimension into equal ones
 ENOUGH_RESULTS, WORTH_CHUNKS = 16, 1 << 17  # on a CPU: results from which, and terms of all below which, no reduction is cut
 FEW_TILES = 1 << 12  # results of a product with so long a sum are too few register tiles for many threads
+FEW_RESULTS = 1 << 8  # results that are so for the tiles of what reads no element twice, a vector of results each at most
 RUN = 1 << 10  # neighbours that a chunk takes of each row, at least
 LEAST_ROWS = 64  # of a matrix that is read once, in a chunk: what partial results move is little beside that
 LONG_STRETCH = 1 << 12  # elements that are read one after the other: what begins anew is little beside them
@@ -72,8 +73,9 @@ def _worth(a: Assignment, temporaries: Temporaries, before: Assignments, target:
     results, terms = _volume(_middle(a, a.results)), _volume(_middle(a, a.terms))
     longest = max(upper - lower for _, lower, upper in _middle(a, a.terms))
     if isinstance(target, Machine):
-        busy = _reuses(a) or operations(_of_terms(a.value, {*a.reduction})) >= CALL  # more so than memory
-        few = results < ENOUGH_RESULTS or (results <= FEW_TILES and terms >= CPU_CHUNKS * LONG and busy)
+        long = terms >= CPU_CHUNKS * LONG
+        calls = long and results <= FEW_RESULTS and operations(_of_terms(a.value, {*a.reduction})) >= CALL  # more busy than memory
+        few = results < ENOUGH_RESULTS or calls or (long and results <= FEW_TILES and _reuses(a))
         if longest < CPU_CHUNKS or not (few and results * terms >= WORTH_CHUNKS or terms >= ACCURATE):
             return _row_chunks(a, temporaries, before, target)
         asked = CPU_CHUNKS if terms < ACCURATE else min(longest, max(CPU_CHUNKS, terms // ACCURATE_CHUNK))
