@@ -84,22 +84,28 @@ class TilePrinter(TileText):
         return [check for check in self.tiled.tiles.checks if check not in self.tiled.tiles.edges]
 
     def update_by_lanes(self, *, partial: bool) -> list[str]:
-        """One step of a body without a form over vectors: from arrays of its operands, in lanes as the C compiler finds them."""
-        out, size = self.begin(self.pointers(self.flats)), len(self.places) * self.width
-        arrays = {read: f"tc_i{number}" for number, read in enumerate(self.flats)}
-        out.lines += [f"{self.element} {name}[{size}] __attribute__((aligned(64)));" for name in (*arrays.values(), "tc_t")]
-        updates = []
-        for number, (r, v) in enumerate(self.places):
+        """One step of a body without a form over vectors: for each accumulator from arrays of its operands, of a vector's size, which the C
+        compiler keeps in registers; the loops over their lanes are vectors as it finds them."""
+        out = self.begin([*self.pointers(self.flats), *self.prefetches()])
+        lanes = f"[{self.width}] __attribute__((aligned(64)))"
+        for n, (r, v) in enumerate(self.places):
+            arrays = {read: f"tc_i{number}_{n}" for number, read in enumerate(self.flats)}
             loaded = self.operands(self.rows[r], v, out, partial=partial)
-            out.lines += [f"{self.call('store')}({arrays[read]} + {number * self.width}, {value});" for read, value in loaded.items()]
             kept = self.mask(self.rows[r], v, self.term_checks, out) if partial else ""
-            old = self.sum(r, v)
-            new = self.combined(old, f"{self.call('load')}(tc_t + {number * self.width})")
-            updates.append(f"{old} = {self.call('blend')}({old}, {new}, {kept});" if kept else f"{old} = {new};")
-        store = PointwiseStore(self.s.write, self.dtype, _converted(self.tiled.body), {})
-        places = {replace(read, dtype=self.dtype): f"{name}[tc_l]" for read, name in arrays.items()}
-        value = self.pointwise(store, "tc_t[tc_l]", places)
-        return [*out.lines, "#pragma omp simd", f"for (int64_t tc_l = 0; tc_l < {size}; ++tc_l) {{", f"  {value}", "}", *updates]
+            old, new = self.sum(r, v), f"tc_t{n}"
+            store = PointwiseStore(self.s.write, self.dtype, _converted(self.tiled.body), {})
+            places = {replace(read, dtype=self.dtype): f"{name}[tc_l]" for read, name in arrays.items()}
+            value = self.combined(old, f"{self.call('load')}({new})")
+            out.lines += [
+                *(f"{self.element} {name}{lanes};" for name in (*arrays.values(), new)),
+                *(f"{self.call('store')}({arrays[read]}, {value});" for read, value in loaded.items()),
+                "#pragma omp simd",
+                f"for (int64_t tc_l = 0; tc_l < {self.width}; ++tc_l) {{",
+                f"  {self.pointwise(store, f'{new}[tc_l]', places)}",
+                "}",
+                f"{old} = {self.call('blend')}({old}, {value}, {kept});" if kept else f"{old} = {value};",
+            ]
+        return out.lines
 
     def update(self, *, partial: bool) -> list[str]:
         """One step: every point of the window, for every accumulator."""

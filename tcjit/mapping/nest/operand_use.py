@@ -24,7 +24,7 @@ L2_WAYS = 16  # lines of the second cache that its sets hold: of processors of t
 STRIDED_USES = 8  # gathers
 PAGED_USES = 16  # misses of the TLB
 FOLLOWED = 0.5  # of a page: steps that are longer prefetchers do not follow
-UPDATES_OF_ELEMENT = 8  # that is fetched for a tile to come, at least
+UPDATES_OF_ELEMENT = 8  # that is fetched for a tile to come, at least, in multiply-adds
 CROWDED_USES = 64  # lines that rows a page apart drive out of the first cache: of those that rows share, so not at every use
 SHARED_MATRICES = 4  # that threads take one of each, rather than parts of the rows of all
 STREAM_USES = 16  # tiles that read an element as it comes from memory, at most
@@ -257,8 +257,9 @@ class OperandUse:
         """Whether tiles read parts of rows of what the second cache does not hold, and compute enough with each element to wait for it."""
         s, operand = self.costs.s, self.operand
         contiguous = operand.single is not None and operand.stride(self.costs.lane) == 1
-        updates = prod(s.extents.values()) * self.costs.iterations // max(1, operand.flats[0].elements)  # with each element
-        return updates >= UPDATES_OF_ELEMENT and self.beyond and contiguous and self.has_separate_rows(vectors)
+        points = prod(s.extents.values()) * self.costs.iterations // max(1, operand.flats[0].elements)  # with each element
+        busy = points * self.costs.update >= UPDATES_OF_ELEMENT * self.costs.core.multiply_add
+        return busy and self.beyond and contiguous and self.has_separate_rows(vectors)
 
     def turns_pages(self, shape: Shape) -> bool:
         """Whether a tile reads parts of rows, those of each value of some term on another page."""

@@ -246,7 +246,8 @@ def _shapes(costs: TileCosts, register_tile: tuple[int, ...]) -> Iterator[Shape]
     """Tiles along rows of a result that some operand does not move with, whose loads are shared."""
     s, lane, found, core, over_terms = costs.s, costs.lane, costs.operands, costs.core, costs.over_terms
     scattered = not over_terms and s.write.stride(lane) != 1
-    reusing = [dim for dim in s.outputs if dim != lane and any(dim not in operand.dims for operand in found)]
+    again = [operand for operand in found if not s.terms or {*operand.dims} & {*s.terms}]  # others stay in registers
+    reusing = [dim for dim in s.outputs if dim != lane and any(dim not in operand.dims for operand in again)]
     others = [dim for dim in s.outputs if dim != lane][-1:]
     beside = [dim for dim in s.outputs if scattered and dim != lane and s.write.stride(dim) == 1]  # stored together
     choices: list[str | None] = [*dict.fromkeys([*(reusing or (others if over_terms or scattered else [])), *beside])]
@@ -289,7 +290,6 @@ def _blocks(costs: TileCosts, shape: Shape, cost: Estimate, *, crowded: bool) ->
         return [], False, []
     unstaged = [use for number, use in enumerate(costs.uses) if number not in cost.staged]
     streams = len(shape.terms) == 1 and not shape.window and any(use.streams(shape) for use in unstaged)
-    streams = streams and has_vector_form(s.body)  # others take longer than memory
     if not streams and s.operator != "+=":
         return [], False, []
     parts = _streamed_parts(costs, shape) if streams else []
