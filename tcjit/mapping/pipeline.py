@@ -45,7 +45,7 @@ from tcjit.mapping.passes.fuse import fuse, fused_groups
 from tcjit.mapping.passes.fuse_column_reductions import fuse_column_reductions
 from tcjit.mapping.passes.fuse_outer_loops import fuse_outer_loops, settle_outer_loops
 from tcjit.mapping.passes.fuse_parallel_regions import fuse_parallel_regions
-from tcjit.mapping.passes.hoist_invariants import hoist_invariants
+from tcjit.mapping.passes.hoist_invariants import hoist_invariants, split_around_invariants
 from tcjit.mapping.passes.map_to_blocks import map_to_blocks
 from tcjit.mapping.passes.map_to_threads import map_to_threads
 from tcjit.mapping.passes.merge_temporaries import merge_temporaries
@@ -190,6 +190,7 @@ def build_scop(
     assignments = proved(strip_mine_gathers, assignments) if nests else assignments
     assignments = proved(unswitch_reductions, assignments) if nests else assignments
     tensor_cores = pack and isinstance(target, Device) and "mma" in target.capabilities
+    assignments = proved(split_around_invariants, assignments) if nests else assignments
     assignments, whole = proved(hoist_invariants, assignments, isinstance(target, Machine), tensor_cores), assignments
     if assignments.assignments != whole.assignments:  # invariants have some of their own
         assignments = proved(hoist_invariants, assignments, isinstance(target, Machine), tensor_cores)

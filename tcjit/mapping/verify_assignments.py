@@ -82,6 +82,7 @@ class _Replacement(Instances):
             "restrict_products": self.restricted,
             "split_residues": lambda old, new: wrong_classes(self, self.before, self.after, old, new),
             "eliminate_dead_instances": self.unread,
+            "split_around_invariants": self.parted,
             "split_index_sets": self.parted,
             "split_sums": self.parted,
             "split_initialisation": self.initialised,

@@ -22,6 +22,7 @@ from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewri
 from tcjit.mapping.equality import picked_index
 from tcjit.mapping.operations import CALL, divides_integers, may_fail, operations
 from tcjit.mapping.padded_copies import form_of, has_windows
+from tcjit.mapping.passes.split_index_sets import joined_parts
 from tcjit.mapping.reduction import conjuncts, signed
 from tcjit.mapping.strides import affine_form
 
@@ -46,6 +47,23 @@ def hoist_invariants(before: Assignments, cpu: bool, tensor_cores: bool = False)
         hoisting = _Hoisting(a, before.values, temporaries, cpu, _converted(a) if tensor_cores else ())
         value = hoisting.rewritten(a.value, guarded=False)
         return [*hoisting.made, replace(a, value=value)] if hoisting.made else [a]
+
+    return rewrite(before, visit)
+
+
+def split_around_invariants(before: Assignments) -> Assignments:
+    """The program, for a CPU, with assignments that join tensors in parts where one of these has invariants: beside a choice they would
+    not be evaluated everywhere."""
+
+    def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
+        if a.empty or a.constraints or a.reduction or a.operator != "=" or a.dynamic or operations(a.value) < CALL:
+            return [a]
+        parts = joined_parts(a, before)
+        with temporaries.trial():
+            found = [_Hoisting(part, before.values, temporaries, True, ()) for part in parts if len(parts) > 1]
+            for hoisting in found:
+                hoisting.rewritten(hoisting.a.value, guarded=False)
+        return parts if any(hoisting.made for hoisting in found) else [a]
 
     return rewrite(before, visit)
 

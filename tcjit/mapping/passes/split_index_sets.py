@@ -27,19 +27,20 @@ def split_sums(before: Assignments) -> Assignments:
 
 
 def split_index_sets(before: Assignments) -> Assignments:
-    """The program with the def's assignments that join tensors in parts, but for those whose tensor they or later ones that would share
-    their loops read."""
+    """The program with the def's assignments that join tensors in parts."""
+    return rewrite(before, lambda a, _: joined_parts(a, before))
+
+
+def joined_parts(a: Assignment, before: Assignments) -> list[Assignment]:
+    """The parts of one of the def's assignments that joins tensors; but for one whose tensor it or later ones that would share its loops
+    read, the assignment itself."""
     statements = before.program.definition.statements
-
-    def visit(a: Assignment, _: Temporaries) -> list[Assignment]:
-        if statements[a.source].operator != "=":
-            return [a]
-        later = [s.value for s in statements[a.source :] if not s.reduction]
-        if any(read.tensor == a.tensor for value in later for read, _ in guarded_accesses(value)):
-            return [a]
-        return [replace(a, bounds=box, value=value) for box, value in joined(a.value, a.bounds, before.values, a.dynamic)]
-
-    return rewrite(before, visit)
+    if statements[a.source].operator != "=":
+        return [a]
+    later = [s.value for s in statements[a.source :] if not s.reduction]
+    if any(read.tensor == a.tensor for value in later for read, _ in guarded_accesses(value)):
+        return [a]
+    return [replace(a, bounds=box, value=value) for box, value in joined(a.value, a.bounds, before.values, a.dynamic)]
 
 
 def _part(a: Assignment, box: Bounds, value: Expr) -> Assignment:
