@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 SHUFFLED = (2, 3, 4)  # the steps between lanes that have such functions
@@ -125,12 +126,39 @@ def _shuffles(step: int, width: int, load: Callable[[int], str], *, halves: bool
             f"  r = TC_SHUFFLE2(r, {load(width - 1)}, ((tc_lanes$N){{{both}}}));\n"
             f"  r = TC_SHUFFLE(r, ((tc_lanes$N){{{once}}}));\n"
         )
+    if halves and width <= 8 and (parts := _parts_to_blend(step, width)) is not None:  # of two vectors AVX2 blends places in one instruction
+        places = [0] * width
+        for first, lanes in parts:
+            blended = {step * lane - first: width + step * lane - first for lane in lanes}
+            chosen = [blended.get(place, place) for place in range(width)]
+            lines += [f"  r = __builtin_shuffle(r, {load(first)}, (tc_lanes$N){{{', '.join(map(str, chosen))}}});\n"] if first else []
+            places = [step * lane - first if lane in lanes else place for lane, place in enumerate(places)]
+        return "".join([*lines, f"  r = TC_SHUFFLE(r, ((tc_lanes$N){{{', '.join(map(str, places))}}}));\n"])
     for number in sorted(set(source) - {0}):
         first = min(number * width, last)
         chosen = [width + step * lane - first if source[lane] == number else places[lane] % width for lane in range(width)]
         lines.append(f"  r = __builtin_shuffle(r, {load(first)}, (tc_lanes$N){{{', '.join(map(str, chosen))}}});\n")
         places = [*range(width)]
     return "".join(lines)
+
+
+def _parts_to_blend(step: int, width: int) -> list[tuple[int, list[int]]] | None:
+    """Where vectors begin that have every ``step``-th element, each in a place of its own, and the lanes that each has: the first ones'
+    vector at the first element, none that reads beyond the last. None where there are no such of ``step`` vectors."""
+    last = step * (width - 1) + 1 - width
+
+    def found(lanes: Sequence[int], free: AbstractSet[int], count: int) -> list[tuple[int, list[int]]] | None:
+        if not lanes or not count:
+            return None if lanes else []
+        ahead = step * lanes[0]
+        for first in range(min(ahead, last), max(-1, ahead - width), -1) if len(lanes) < width else [0]:
+            inside = [lane for lane in lanes if step * lane - first in free]
+            rest = found([lane for lane in lanes if lane not in inside], free - {step * lane - first for lane in inside}, count - 1)
+            if lanes[0] in inside and rest is not None:
+                return [(first, inside), *rest]
+        return None
+
+    return found(range(width), {*range(width)}, step)
 
 
 def _stores(step: int, width: int) -> str:
