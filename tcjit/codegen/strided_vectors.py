@@ -126,7 +126,7 @@ def _shuffles(step: int, width: int, load: Callable[[int], str], *, halves: bool
             f"  r = TC_SHUFFLE2(r, {load(width - 1)}, ((tc_lanes$N){{{both}}}));\n"
             f"  r = TC_SHUFFLE(r, ((tc_lanes$N){{{once}}}));\n"
         )
-    if halves and width <= 8 and (parts := _parts_to_blend(step, width)) is not None:  # of two vectors AVX2 blends places in one instruction
+    if halves and width <= 8 and (parts := _parts_to_blend(step, width)) is not None:  # AVX2 blends in one instruction
         places = [0] * width
         for first, lanes in parts:
             blended = {step * lane - first: width + step * lane - first for lane in lanes}

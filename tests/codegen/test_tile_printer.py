@@ -47,6 +47,14 @@ def text_of(of: TilePrinter, kind: str) -> str:
     return "\n".join(of.lines(kind, digits))  # type: ignore[arg-type]
 
 
+def test_lanes_of_functions_are_loops_of_one_vector_each() -> None:
+    """Whose operands stay in registers; rows that the processor does not foresee are fetched ahead."""
+    p = printer("def f(float(A,B) X) -> (S) { S(b) +=! exp(X(a,b)) }", {"X": (16384, 300)}, options=Options(register_tile=(1, 2)))
+    full = text_of(p, "full")
+    assert p.nest.prefetch and "__builtin_prefetch(" in full
+    assert full.count("#pragma omp simd") == full.count("tc_l < 16;") == len(p.places) == 2
+
+
 def test_a_full_tile_has_no_masks() -> None:
     p = printer(MATMUL, WHOLE)
     full = text_of(p, "full")

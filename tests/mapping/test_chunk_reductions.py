@@ -21,3 +21,12 @@ def test_what_all_terms_share_makes_no_chunks(text: str, chunked: bool) -> None:
     expected = (x * (x - m[..., None])).double().sum(-1) * v**-1.5 * w if text is NORM else torch.einsum("nct,net->ce", x, x)
     torch.testing.assert_close(f(*given).double(), expected.double(), rtol=1e-4, atol=1e-2)
     assert ("S_part" in f.compile(*given).source) == chunked
+
+
+@pytest.mark.parametrize(("rows", "chunked"), [(512, False), (64, True)])
+def test_functions_of_rows_make_chunks_where_rows_are_few(rows: int, chunked: bool) -> None:
+    """Others are read once more from the cache: the sum of a softmax follows the maximum of its row."""
+    x = torch.randn(rows, 9000)
+    f = tcjit.define("def f(float(A,B) X) -> (O) { M(a) max=! X(a,b) S(a) +=! exp(X(a,b) - M(a)) O(a) = M(a) + log(S(a)) }").f
+    torch.testing.assert_close(f(x), x.logsumexp(1), rtol=1e-5, atol=1e-5)
+    assert ("S_part" in f.compile(x).source) == chunked

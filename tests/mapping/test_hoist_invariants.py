@@ -307,6 +307,24 @@ def test_what_stays_as_it_is(text: str, shapes: dict[str, tuple[int, ...]]) -> N
     assert hoist_invariants(start, True).assignments == start.assignments
 
 
+ROTATED = """def f(float(B,T,H,2*P) X, float(B,T,P) A) -> (Y) {
+    Y(b,h,t,q) = q < P ? X(b,t,h,q) * cos(A(b,t,q)) - X(b,t,h,q + P) * sin(A(b,t,q))
+        : X(b,t,h,q) * cos(A(b,t,q - P)) + X(b,t,h,q - P) * sin(A(b,t,q - P)) where q in 0:2*P }"""
+
+
+@pytest.mark.parametrize("heads", [8, 3])
+def test_parts_of_what_joins_tensors_have_invariants(heads: int) -> None:
+    """Which are computed once where the heads are many: a function beside a choice is not evaluated everywhere."""
+    x, a = torch.randn(2, 40, heads, 64), torch.randn(2, 40, 32)
+    kernel = tcjit.define(ROTATED).f.compile(x, a)
+    left, right = x.double().chunk(2, -1)
+    c, s = (each.double()[:, :, None] for each in (a.cos(), a.sin()))
+    expected = torch.cat([left * c - right * s, right * c + left * s], -1).transpose(1, 2)
+    torch.testing.assert_close(kernel(x, a).double(), expected, rtol=1e-5, atol=1e-5)
+    assert kernel.resources["verified"]
+    assert ("Y_invariant" in kernel.source) == (heads > 3)
+
+
 @pytest.mark.parametrize("target", ["cpu", "opencl"])
 def test_numbers_are_the_same(target: str) -> None:
     x, m = torch.randn(200, 64), torch.randn(64)

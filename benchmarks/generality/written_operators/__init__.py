@@ -11,7 +11,9 @@ from generality.written_operators import (
     evaluation,
     features,
     imaging,
+    layers,
     learning,
+    likelihoods,
     losses,
     methods,
     models,
@@ -34,5 +36,6 @@ MODULES = (
     learning, science, models, features, losses, simulation, signals, training, physics,
     networks, sequences, applications, imaging, numerics, blocks, attention, packages,
     architectures, arrays, methods, estimation, selection, evaluation,
+    layers, likelihoods,
 )  # fmt: skip
 OPERATORS = {operator.name: operator for module in MODULES for operator in module.OPERATORS}
