@@ -209,7 +209,7 @@ class TileCosts(TileSpace):
         innermost of all, each of whose iterations fetches the same, the first cache has to have room for it."""
         if self.over_terms:
             return ()
-        parts = [number for number, use in enumerate(self.uses) if number not in staged and use.fetches_pay(shape.vectors)]
+        parts = [number for number, use in enumerate(self.uses) if number not in staged and use.fetches_pay(shape.vectors, self.update)]
         moving = {number: [dim for dim in loops if dim in self.uses[number].operand.dims] for number in parts}
         width, most = shape.vectors * self.core.lanes, self.core.l1 / 2
         near = {number for number in parts if self.block_trips * self.uses[number].span(width, False) <= most}

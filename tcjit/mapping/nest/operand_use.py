@@ -253,12 +253,13 @@ class OperandUse:
             run += step * (count - 1) if step <= run else 0
         return self.moves and self.step > 2 * run * self.bytes
 
-    def fetches_pay(self, vectors: int) -> bool:
-        """Whether tiles read parts of rows of what the second cache does not hold, and compute enough with each element to wait for it."""
+    def fetches_pay(self, vectors: int, update: float) -> bool:
+        """Whether tiles read parts of rows of what the second cache does not hold, and compute enough with each element to wait for it;
+        ``update``: cycles of an update."""
         s, operand = self.costs.s, self.operand
         contiguous = operand.single is not None and operand.stride(self.costs.lane) == 1
         points = prod(s.extents.values()) * self.costs.iterations // max(1, operand.flats[0].elements)  # with each element
-        busy = points * self.costs.update >= UPDATES_OF_ELEMENT * self.costs.core.multiply_add
+        busy = points * update >= UPDATES_OF_ELEMENT * self.costs.core.multiply_add
         return busy and self.beyond and contiguous and self.has_separate_rows(vectors)
 
     def turns_pages(self, shape: Shape) -> bool:
