@@ -147,18 +147,18 @@ def _parts_to_blend(step: int, width: int) -> list[tuple[int, list[int]]] | None
     vector at the first element, none that reads beyond the last. None where there are no such of ``step`` vectors."""
     last = step * (width - 1) + 1 - width
 
-    def found(lanes: Sequence[int], free: AbstractSet[int], count: int) -> list[tuple[int, list[int]]] | None:
+    def cover(lanes: Sequence[int], free: AbstractSet[int], count: int) -> list[tuple[int, list[int]]] | None:
         if not lanes or not count:
             return None if lanes else []
         ahead = step * lanes[0]
         for first in range(min(ahead, last), max(-1, ahead - width), -1) if len(lanes) < width else [0]:
             inside = [lane for lane in lanes if step * lane - first in free]
-            rest = found([lane for lane in lanes if lane not in inside], free - {step * lane - first for lane in inside}, count - 1)
+            rest = cover([lane for lane in lanes if lane not in inside], free - {step * lane - first for lane in inside}, count - 1)
             if lanes[0] in inside and rest is not None:
                 return [(first, inside), *rest]
         return None
 
-    return found(range(width), {*range(width)}, step)
+    return cover(range(width), {*range(width)}, step)
 
 
 def _stores(step: int, width: int) -> str:
