@@ -254,7 +254,7 @@ class LaneEmitter(ReadEmitter):
             self.printer.helper("tc_float_to_half")
 
     def statement(self, run: Run) -> None:
-        with self.repeated_values(run):
+        with self.speculated_loads(run), self.repeated_values(run):
             self.one_statement(run)
 
     def one_statement(self, run: Run) -> None:
@@ -403,7 +403,7 @@ class LaneEmitter(ReadEmitter):
         with self.captured() as before, converted(self, halves, "tc_first", count) if halves is not None else nullcontext():
             self.lane_loop = loop.variable
             with self.captured() as body, self.ranged(loop):
-                with self.iterated(replace(loop, lower=first, upper=first + (count - 1))):
+                with self.iterated(replace(loop, lower=first, upper=first + (count - 1))), self.speculated_loads(run):
                     self.write(f"tc_terms[{loop.variable} - tc_first] = {self.printer.value(value)};")
         if halves is not None:
             self.declare_vectors("float32", halves.width, HALF)

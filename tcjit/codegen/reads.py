@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial, reduce
+from itertools import product
 
 import islpy as isl
 
@@ -13,7 +14,7 @@ from tcjit.codegen.emitter import Emitter
 from tcjit.codegen.expression import ExpressionPrinter, vtype
 from tcjit.codegen.loops import For, Run, runs
 from tcjit.codegen.scope import Gathers
-from tcjit.grammar.affine import Guard, condition, guarded_accesses
+from tcjit.grammar.affine import Guard, affine, condition, guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Select, TargetSubscript, Unary
 from tcjit.grammar.builtins import ONE_OPERATION
 from tcjit.grammar.dtypes import DTYPES
@@ -36,6 +37,7 @@ class ReadEmitter(Emitter):
         # by id of an Access: the name of its value bound before the loop, or those of its check, if it needs one, and gather subscripts
         self.hoisted: dict[int, list[str]] = {}
         self.subscripts: dict[tuple[int, int], str] = {}  # by id of an Access and axis: the name of what a gather's is before the loop
+        self.everywhere: dict[tuple[str, int], bool] = {}  # by statement and id of an Access: whether all instances have the element
         self.stored: dict[str, str] = {}  # by statement: the element of an array that holds its result for the time being
         self.places: Mapping[Access, str] = {}  # of what the epilogue at hand reads
 
@@ -210,6 +212,50 @@ class ReadEmitter(Emitter):
             with self.indented("{") if lines else nullcontext():
                 self.lines += lines
                 yield
+
+    @contextmanager
+    def speculated_loads(self, run: Run) -> Iterator[None]:
+        """Load before a statement what it reads under conditions that are not the same for all lanes, where it is there whatever these say:
+        vectors of what may not be read are loaded under masks, which takes several times as long."""
+        s = self.mapped.scop.statement(run.statement)
+        with self.bindings():
+            with self.captured() as lines:
+                for loop, (access, guards) in product(self.around[-1:], guarded_accesses(s.value)):
+                    varies = any(self.moves(guard, run, loop.variable) for guard, _ in guards)
+                    if varies and id(access) not in self.hoisted and self.is_plain(access, s, run, loop):
+                        name = f"tc_e{len(self.hoisted)}"
+                        self.run_now = run
+                        self.write(f"const {vtype(access.dtype)} {name} = {self.place(access.tensor, access.subscripts)};")
+                        self.hoisted[id(access)] = [name]
+            with self.indented("{") if lines else nullcontext():
+                self.lines += lines
+                yield
+
+    def is_plain(self, access: Access, s: ScopStatement, run: Run, loop: For) -> bool:
+        """Whether a read is of a float that is the neighbour in memory of that before it in a loop, in a tensor of which all instances have
+        an element: buffers hold those that are read."""
+        storage = self.mapped.scop.tensor(access.tensor)
+        buffered = access.tensor in self.memory.contracted or self.memory.private(access.tensor, self.marks) is not None
+        if buffered or storage.dtype not in ("float32", "float64") or storage.dtype != access.dtype or access.tensor == s.tensor:
+            return False
+        address = self.operand(access, run)
+        if any(storage.dynamic_extents) or address is None or address.stride(loop.variable) != 1:
+            return False
+        key = s.name, id(access)
+        if key not in self.everywhere:
+            self.everywhere[key] = self.is_inside(access, s, storage.shape)
+        return self.everywhere[key]
+
+    def is_inside(self, access: Access, s: ScopStatement, shape: Sequence[int]) -> bool:
+        """Whether the subscripts of a read are within a shape for all instances of a statement."""
+        scop = self.mapped.scop
+        texts = [affine(sub, scop.values) for sub in access.subscripts]
+        if None in texts:
+            return False
+        inside = [f"0 <= {text} < {extent}" for text, extent in zip(texts, shape, strict=True)]
+        every = scop.instances(s)
+        where = isl.Set.read_from_str(every.get_ctx(), f"{scop.parameters}{{ {s.tuple_text} : {' and '.join(inside)} }}")
+        return bool(every.is_subset(where))
 
     def may_flag(self, expr: Expr, run: Run) -> bool:
         """Whether evaluating an expression may find a subscript out of range, or a divisor of zero."""

@@ -1,9 +1,12 @@
-"""What statements read at subscripts that are data: remainders of sums of indices and data.
+"""What statements read at subscripts that are data, remainders of sums of indices and data, and under conditions.
 
 Modules: codegen.reads
 """
 
 from __future__ import annotations
+
+import re
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -71,3 +74,49 @@ def test_sums_near_the_ends_of_int64() -> None:
     assert torch.equal(y, (short + each + most) % 7)
     assert torch.equal(z, (long + each) % most) and torch.equal(v, (each - long) % most)
     assert torch.equal(g, x[(short + wide[:, None]) % 7])
+
+
+# what is read under a condition, the same in PyTorch, and whether the element is there whatever that says
+CHOICES = [
+    ("Y(i,j) = i != j ? exp(X(i,j)) : 0.0", lambda x, m: x.exp().masked_fill(torch.eye(*x.shape, dtype=torch.bool), 0.0), True),
+    ("Y(i,j) = M(i,j) > 0.0 ? sqrt(X(i,j)) : M(i,j)", lambda x, m: torch.where(m > 0, x.sqrt(), m), True),
+    ("Y(i,j) = M(i,j) > 0.0 && X(i,j) > 1.0 ? X(i,j) : 1.0", lambda x, m: torch.where((m > 0) & (x > 1), x, 1.0), True),
+    ("Y(i) +=! i != j ? exp(X(i,j)) : 0.0", lambda x, m: x.exp().sum(1) - x.exp().diag(), True),
+    ("Y(i,j) = M(i,j) > 0.0 && i + j < B ? exp(X(i,i + j)) : 0.0", lambda x, m: _shifted(x, m), False),  # others are outside
+    ("Y(i,j) = M(i,j) > 0.0 ? exp(X(j,i)) : 0.0", lambda x, m: torch.where(m > 0, x.T.exp(), 0.0), False),  # no neighbours
+]
+
+
+def _shifted(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+    at = torch.arange(len(x))[:, None] + torch.arange(x.shape[1])
+    return torch.where((m > 0) & (at < x.shape[1]), x.gather(1, at.clamp(max=x.shape[1] - 1)).exp(), 0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("choice", CHOICES, ids=lambda one: str(one[0]))
+def test_what_is_there_is_loaded_before_conditions(choice: tuple[str, Callable[..., torch.Tensor], bool], dtype: torch.dtype) -> None:
+    """As whole vectors; what stands where the condition does not hold changes nothing."""
+    text, expected, plain = choice
+    x, m = torch.rand(61, 61, dtype=dtype) * 2, torch.randn(61, 61, dtype=dtype)
+    name = "float" if dtype == torch.float32 else "double"
+    f = tcjit.define(f"def f({name}(A,B) X, {name}(A,B) M) -> (Y) {{ {text} }}").f
+    torch.testing.assert_close(f(x, m), expected(x, m), rtol=1e-5, atol=1e-5)
+    source = f.compile(x, m).source
+    assert bool(re.search(rf"const {name} tc_e\d+ = X", source)) == plain
+    if plain and "M(i,j)" in text:
+        gone = torch.where(m > 0, x, float("nan"))
+        torch.testing.assert_close(f(gone, m), expected(x, m), rtol=1e-5, atol=1e-5)
+
+
+def test_buffers_hold_only_what_is_read() -> None:
+    """A temporary that is kept in a buffer is read where the condition holds."""
+    x, m = torch.randn(300, 200), torch.randn(300, 200)
+    text = """def f(float(A,B) X, float(A,B) M) -> (Y) {
+        T(i,j) = exp(X(i,j) * M(i,j))
+        Y(i,j) = M(i,j) > 0.0 && j > 0 ? T(i,j - 1) / 2.0 + T(i,j) : T(i,j) where j in 0:B }"""
+    kernel = tcjit.define(text).f.compile(x, m)
+    t = (x * m).exp()
+    left = torch.cat([torch.zeros(300, 1), t[:, :-1]], 1)
+    expected = torch.where((m > 0) & (torch.arange(200) > 0), left / 2 + t, t)
+    torch.testing.assert_close(kernel(x, m), expected, rtol=1e-5, atol=1e-5)
+    assert not re.search(r"tc_e\d+ = T", kernel.source)
