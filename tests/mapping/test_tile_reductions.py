@@ -102,6 +102,19 @@ def test_extrema_of_halves_are_those_of_their_values_in_single() -> None:
     assert shared[0].untiled == SHARED and "T_wide" not in {a.tensor for a in shared}
 
 
+@pytest.mark.parametrize(("dtype", "nests"), [("half", 2), ("bfloat16", 2), ("bool", 2), ("float", 0)])
+def test_extrema_of_the_same_halves_are_nests(dtype: str, nests: int) -> None:
+    """Which passes over columns would convert to and fro in memory at each term; floats share their loops."""
+    reduce, other = ("max=!", "min=!")
+    text = f"def f({dtype}(N,M) X) -> (T, U) {{ T(m) {reduce} X(n,m)  U(m) {other} X(n,m) }}"
+    found = tiled(text, {"X": (30, 400)}).assignments
+    assert sum(bool(a.tiled) for a in found) == nests
+    types = {"half": torch.float16, "bfloat16": torch.bfloat16, "bool": torch.bool, "float": torch.float32}
+    x = (torch.rand(30, 400) > 0.5) if dtype == "bool" else torch.randn(30, 400).to(types[dtype])
+    t, u = tcjit.define(text).f(x)
+    assert torch.equal(t, x.amax(0)) and torch.equal(u, x.amin(0))
+
+
 def test_half_precision_is_converted_once() -> None:
     """It runs in single, where an element is read often enough; otherwise loads convert it."""
     large: Shapes = {"A": (200, 300), "B": (300, 400)}

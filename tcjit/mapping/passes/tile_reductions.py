@@ -173,7 +173,8 @@ class ReductionTiling:
         rounded = Cast(Access(wide.name, a.subscripts, dtype=wide.dtype), dtype=a.value.dtype)
         dynamic = {dim: limits for dim, limits in a.dynamic.items() if dim not in a.reduction}
         narrowed = Assignment(a.tensor, a.subscripts, "=", rounded, a.results, a.source, outer=a.outer, dynamic=dynamic)
-        tiling = replace(self, a=replace(a, tensor=wide.name, value=value, start=start))
+        # what shares loops with others is converted to and fro in memory at each term, but in passes over rows
+        tiling = replace(self, a=replace(a, tensor=wide.name, value=value, start=start), alone=self.alone or not self.by_rows)
         try:
             with temporaries.trial(keep=True):
                 return [*tiling.tiled_in_chunks(temporaries), narrowed]
