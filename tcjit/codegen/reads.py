@@ -37,7 +37,7 @@ class ReadEmitter(Emitter):
         # by id of an Access: the name of its value bound before the loop, or those of its check, if it needs one, and gather subscripts
         self.hoisted: dict[int, list[str]] = {}
         self.subscripts: dict[tuple[int, int], str] = {}  # by id of an Access and axis: the name of what a gather's is before the loop
-        self.everywhere: dict[tuple[str, int], bool] = {}  # by statement and id of an Access: whether all instances have the element
+        self.everywhere: dict[tuple[str, Access], bool] = {}  # by statement and read: whether all instances have the element
         self.stored: dict[str, str] = {}  # by statement: the element of an array that holds its result for the time being
         self.places: Mapping[Access, str] = {}  # of what the epilogue at hand reads
 
@@ -241,7 +241,7 @@ class ReadEmitter(Emitter):
         address = self.operand(access, run)
         if any(storage.dynamic_extents) or address is None or address.stride(loop.variable) != 1:
             return False
-        key = s.name, id(access)
+        key = s.name, access
         if key not in self.everywhere:
             self.everywhere[key] = self.is_inside(access, s, storage.shape)
         return self.everywhere[key]

@@ -320,9 +320,9 @@ def has_windows(value: Expr) -> bool:
 
 
 def stays_inside(sub: Expr, extent: int, boxes: Mapping[str, tuple[int, int]], values: Mapping[str, int]) -> bool:
-    """Whether a subscript is inside its axis for all values of the indices."""
+    """Whether a subscript is inside its axis for all values of the indices; of one that moves with a dynamic size that is not known."""
     place = affine(sub, values)
-    if place is None:
+    if place is None or sizes_in([sub], values):
         return False
     dims = names(sub)
     facts = [f"{boxes[name][0]} <= {isl_name(name)} <= {boxes[name][1]}" for name in dims]
