@@ -127,11 +127,12 @@ def _shuffles(step: int, width: int, load: Callable[[int], str], *, halves: bool
             f"  r = TC_SHUFFLE(r, ((tc_lanes$N){{{once}}}));\n"
         )
     if halves and width <= 8 and (parts := _parts_to_blend(step, width)) is not None:  # AVX2 blends in one instruction
-        places = [0] * width
-        for first, lanes in parts:
+        (_, own), *others = parts
+        places = [step * lane if lane in own else 0 for lane in range(width)]
+        for first, lanes in others:
             blended = {step * lane - first: width + step * lane - first for lane in lanes}
             chosen = [blended.get(place, place) for place in range(width)]
-            lines += [f"  r = __builtin_shuffle(r, {load(first)}, (tc_lanes$N){{{', '.join(map(str, chosen))}}});\n"] if first else []
+            lines.append(f"  r = __builtin_shuffle(r, {load(first)}, (tc_lanes$N){{{', '.join(map(str, chosen))}}});\n")
             places = [step * lane - first if lane in lanes else place for lane, place in enumerate(places)]
         return "".join([*lines, f"  r = TC_SHUFFLE(r, ((tc_lanes$N){{{', '.join(map(str, places))}}}));\n"])
     for number in sorted(set(source) - {0}):

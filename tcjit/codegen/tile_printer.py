@@ -88,12 +88,12 @@ class TilePrinter(TileText):
         compiler keeps in registers; the loops over their lanes are vectors as it finds them."""
         out = self.begin([*self.pointers(self.flats), *self.prefetches()])
         lanes = f"[{self.width}] __attribute__((aligned(64)))"
+        store = PointwiseStore(self.s.write, self.dtype, _converted(self.tiled.body), {})
         for n, (r, v) in enumerate(self.places):
             arrays = {read: f"tc_i{number}_{n}" for number, read in enumerate(self.flats)}
             loaded = self.operands(self.rows[r], v, out, partial=partial)
             kept = self.mask(self.rows[r], v, self.term_checks, out) if partial else ""
             old, new = self.sum(r, v), f"tc_t{n}"
-            store = PointwiseStore(self.s.write, self.dtype, _converted(self.tiled.body), {})
             places = {replace(read, dtype=self.dtype): f"{name}[tc_l]" for read, name in arrays.items()}
             value = self.combined(old, f"{self.call('load')}({new})")
             out.lines += [
