@@ -19,6 +19,7 @@ from tcjit.mapping.reduction import conjunction, guarded_term, identity, is_reus
 # Terms of a band up to which a product is faster over windows than in tiles of results that share operands, a part of which is outside of
 # the band: on a CPU, where tiles have some ten rows, and on a GPU, where they have a hundred.
 NARROW, NARROW_ON_GPU = 32, 1
+FEWER = 8  # times fewer terms that pay for windows whose edge is a quotient, as of taps far apart: products over them have no nest
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,13 @@ class Edge:
 
 @dataclass(frozen=True)
 class Band:
-    """Values of the index ``dim`` of a reduction between an edge that moves with other indices and one ``width`` terms on."""
+    """Values of the index ``dim`` of a reduction between an edge that moves with other indices and one ``width`` terms on; ``factor``: what
+    the edge is divided by."""
 
     dim: str
     lower: Value
     width: int
+    factor: int
 
     @property
     def value(self) -> Expr:
@@ -52,7 +55,8 @@ def skewed(a: Assignment, values: Mapping[str, int], narrow: int) -> tuple[Assig
         return a, places
 
     def is_worth(band: Band) -> bool:
-        return band.width == 1 or _is_shared(a, band, values) and (band.width <= narrow or _is_faster(a, band, values))
+        few = band.factor == 1 or FEWER * band.width <= a.extents[band.dim]
+        return band.width == 1 or few and _is_shared(a, band, values) and (band.width <= narrow or _is_faster(a, band, values))
 
     while bands := [band for band in _bands(a, values) if band.dim not in places and is_worth(band)]:
         band = min(bands, key=lambda band: band.width / a.extents[band.dim])
@@ -79,7 +83,7 @@ def _bands(a: Assignment, values: Mapping[str, int]) -> Iterator[Band]:
                 width = last // factor + 1 if isinstance(last, int) else 0
                 if 0 < width < a.extents[dim] and not any(dim in names(sub) for sub in a.subscripts):
                     wide = (factor - 1 + _constant(lower) + last) // factor - (_constant(lower) + factor - 1) // factor + 1
-                    yield Band(dim, aligned if wide == width else first, width)
+                    yield Band(dim, aligned if wide == width else first, width, factor)
 
 
 def _constant(value: Value) -> int:

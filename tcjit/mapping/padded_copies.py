@@ -16,6 +16,7 @@ from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import replaced, walk, with_indices
 from tcjit.mapping.assignment import DynamicRanges
 from tcjit.mapping.isl import context, points, sizes_in
+from tcjit.mapping.linear_pieces import are_inside, linear_pieces
 from tcjit.mapping.reduction import conjunction, identity
 from tcjit.mapping.storage import Bounds, Storage
 from tcjit.mapping.strides import affine_form, linear_parts
@@ -139,12 +140,20 @@ class _Padder:
         """Of a read that divides in a subscript, with any value where it is not evaluated: guards around it stay."""
         known = [part if holds else Unary("!", part, dtype="bool") for part, holds in guards]
         exact = frozenset(filter(None, map(self._multiple, known)))
-        if guards and any(map(is_gather, read.subscripts)):
-            return None  # where it is not evaluated a subscript may be anything
         if (axes := self._axes(read, exact)) is None or all(axis.function is None for axis in axes):
             return None
+        extents = self.tensors[read.tensor].shape
+        if guards and not all(self._holds_source(axis, extent) for axis, extent in zip(axes, extents, strict=True)):
+            return None  # where it is not evaluated a subscript may be anything
         moved = {part: there for part in known if (there := _in_terms_of(part, axes, self.values)) is not None}
         return self._copied(read, read, identity("+=", read.dtype), axes, list(moved), list(moved.values()), ())
+
+    def _holds_source(self, axis: PaddedAxis, extent: int) -> bool:
+        """Whether the subscript of each element of a copy is inside, if it is one that is checked at run time."""
+        if not is_gather(axis.source):
+            return True
+        pieces = linear_pieces(axis.source, 0, axis.size - 1, self.values)
+        return pieces is not None and are_inside(pieces, extent)
 
     def padding(self, node: Select) -> Padding | None:
         """Of a choice between an element and a constant, by one condition or by several, one in the other."""

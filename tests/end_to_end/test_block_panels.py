@@ -28,6 +28,7 @@ LAYER = """def f(float(M,K) A, float(N,K) B, float(N) b) -> (Y) {
     C(m,n) +=! A(m,k) * B(n,k)
     Y(r,c) = fmax(C(r,c) + b(c), 0.0) }"""
 BATCH = "def f(float(B,M,K) X, float(B,N,K) Y) -> (C) { C(b,m,n) +=! X(b,m,k) * Y(b,n,k) }"
+LINES = "def f(float(M,K,C,B) X, float(N,K) Y) -> (O) { O(b,c,n,m) +=! X(m,k,c,b) * Y(n,k) }"
 IN_PLACE = PRODUCT.replace(" }", "  C(i,j) = 2.0 * C(i,j) }")
 # text, shapes, the loops that are shared, and what runs under them
 PROGRAMS: Mapping[str, tuple[str, tuple[tuple[int, ...], ...], str, str]] = {
@@ -38,6 +39,7 @@ PROGRAMS: Mapping[str, tuple[str, tuple[tuple[int, ...], ...], str, str]] = {
     "epilogue of a last tile": (LAYER, ((300, 20), (337, 20), (337,)), "c_block", "B_staged C Y"),
     "in place": (IN_PLACE, ((300, 20), (337, 20)), "j_block", "B_staged C"),
     "batch": (BATCH, ((12, 40, 10), (12, 33, 10)), "b", "Y_staged C"),
+    "matrices in the same lines": (LINES, ((40, 10, 3, 20), (33, 10)), "c b_block", "X_staged O"),
     "blocks of each of a batch": (BATCH, ((3, 300, 20), (3, 337, 20)), "b n_block", "Y_staged C"),
 }
 
@@ -53,6 +55,8 @@ def small() -> Iterator[None]:
 
 def expected(text: str, given: list[torch.Tensor]) -> torch.Tensor:
     a, b, *bias = (one.double() for one in given)
+    if text == LINES:
+        return torch.einsum("mkcb,nk->bcnm", a, b)
     product = a @ b.transpose(-1, -2)
     return torch.relu(product + bias[0]) if bias else 2.0 * product if text == IN_PLACE else product
 

@@ -274,6 +274,25 @@ def test_borders_of_what_is_no_product(dtype: str) -> None:
     assert "not affine" not in str(f.compile(x, k).resources["reductions"])
 
 
+@pytest.mark.parametrize(
+    ("at", "copied"), [("max(t + a - 2, 0)", True), ("min(max(t + a - 1, 0), T - 1)", True), ("max(t + a - 1, 0)", False)]
+)
+def test_borders_that_repeat_beside_borders_of_zeros(at: str, copied: bool) -> None:
+    """Nothing is read where a condition does not hold: a copy has elements there too, and only if all of them are inside."""
+    text = f"""def f(float(C,T,W) X, float(F,C,3,3) K) -> (Y) {{
+        Y(f,t,w) +=! w + r >= 1 && w + r <= W{"" if copied else " && t + a < T"} ? X(c, {at}, w + r - 1) * K(f,c,a,r) : 0.0
+            where t in 0:T, w in 0:W, a in 0:3, r in 0:3 }}"""
+    x, k = torch.randn(8, 20, 19), torch.randn(16, 8, 3, 3)
+    f = tcjit.define(text, target="cpu").f
+    places = torch.arange(20)[:, None] + torch.arange(3) - (2 if at.startswith("max(t + a - 2") else 1)
+    taken = F.pad(x, (1, 1))[:, places.clamp(0, 19)]  # c, t, a, w
+    if not copied:
+        taken = taken * (places + 1 < 20)[None, :, :, None]
+    wanted = torch.einsum("ctawr,fcar->ftw", taken.unfold(3, 3, 1), k)
+    torch.testing.assert_close(f(x, k), wanted, rtol=1e-4, atol=1e-4)
+    assert (f.compile(x, k).resources["reductions"][0].split(":")[0] != "Y: no nest") and ("X_padded" in f.compile(x, k).source) == copied
+
+
 def test_gathers_of_sums_that_leave_values_out_are_not_copied() -> None:
     """``4 * h + r`` is never 3, where the subscript might be anything; nor is what a condition keeps from being read."""
     shapes = {"X": (100, 8), "K": (30, 2)}

@@ -95,6 +95,17 @@ def test_the_longest_index_of_an_equality_goes() -> None:
     assert (after.assignments[0].extents["j"], after.assignments[0].extents["k"]) == (1, 4)
 
 
+@pytest.mark.parametrize(("apart", "width"), [(18, 3), (40, 1), (1, 2)])
+def test_taps_far_apart_keep_their_tiles(apart: int, width: int) -> None:
+    """Two taps of three can be inside of an image of 29: counted from a quotient, they would leave the product without a nest."""
+    size = 29 if apart > 1 else 2
+    text = f"""def f(float(C,H) X, float(F,C,R) K) -> (Y) {{
+        Y(f,h) +=! h + {apart} * r >= {apart} && h + {apart} * r < {apart + size} ? X(c,h + {apart} * r - {apart}) * K(f,c,r) : 0.0
+            where h in 0:{size}, r in 0:3 }}"""
+    _, after = skewed(text, X=(8, 29), K=(16, 8, 3))
+    assert after.assignments[0].extents["r"] == width
+
+
 def narrower(a: Assignment) -> Assignment:
     return replace(a, bounds=tuple((name, lower, upper - (name == "j")) for name, lower, upper in a.bounds))
 

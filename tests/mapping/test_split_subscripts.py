@@ -1,6 +1,6 @@
 """Elements at clamped indices: the linear parts, what stays, that faults are found, and the numbers.
 
-Modules: mapping.passes.split_subscripts mapping.verify_subscripts
+Modules: mapping.linear_pieces mapping.passes.split_subscripts mapping.verify_subscripts
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from tcjit.grammar.walk import children, walk
 from tcjit.mapping.machine import LINE, MOVES
 from tcjit.mapping.nest.nest import Prefetch
 from tcjit.mapping.nest.operand_use import L2_WAYS, SHUFFLED, OperandUse, Shape, TileSpace, conflict_capacity
+from tcjit.mapping.nest.statement import FlatAccess
 from tcjit.mapping.nest.vector_forms import STORED_TOGETHER, is_dot_product, predicated
 
 # Vector instructions of what is computed, by the text that is printed for it.
@@ -140,10 +141,11 @@ class TileCosts(TileSpace):
         for number, use in enumerate(uses):
             many = self.points * shape.points(use.operand.dims) * (vectors if use.moves else 1)
             each = core.load if number in staged else use.load
+            lines = 0.0 if number in staged else vectors * use.lines_of_lanes(shape)
             if use.is_invariant:  # what a tile loads once lies in registers, or on the stack, from where it is loaded again
-                first += many * max(0.0, each - core.load)
-                each = min(each, core.load)
-            loads += (distinct[number] if share else many) * each
+                first += many * max(0.0, each - core.load) + lines
+                each, lines = min(each, core.load), 0.0
+            loads += (distinct[number] if share else many) * each + lines
             if use.bytes < core.element and number not in staged:
                 conversions += (distinct[number] if share else many) * CONVERSION * core.multiply_add
             copied += use.copy if number in staged else 0.0
@@ -299,19 +301,34 @@ class TileCosts(TileSpace):
     def edge(self, shape: Shape) -> float:
         """Cycles before the first step of a tile and after the last."""
         core, masked = self.core, self.s.extents[self.lane] % (shape.vectors * self.core.lanes)
-        scattered = not self.over_terms and self.s.write.stride(self.lane) != 1
-        store = EDGE + (self.scatter(shape) if scattered else 0.0) + (MASK if masked else 0.0)
+        store = EDGE + self.scattered(shape) + (MASK if masked else 0.0)
         across = ACROSS_LANES * core.latency * shape.rows * shape.columns if self.over_terms else 0.0
-        return shape.accumulators * store + core.branch + across + (self.conflict_misses(shape) if scattered else 0.0)
+        misses = sum(self.conflict_misses(flat, shape) for flats in self.apart for flat in flats)
+        return shape.accumulators * store + core.branch + across + misses
 
-    def conflict_misses(self, shape: Shape) -> float:
-        """Cycles for the lines of a tile's results where these leave the first cache before their neighbours are written, or, where they
-        meet in its sets, the second one."""
-        core, write = self.core, self.s.write
-        apart = abs(write.stride(self.lane)) * core.element
+    def scattered(self, shape: Shape) -> float:
+        """Cycles in which a vector of results, and what follows it, is written and read where its lanes are apart."""
+        stored, read = self.apart
+        return sum(self.scatter(flat, shape) for flat in stored) + len(read) * self.core.gather
+
+    @cached_property
+    def apart(self) -> tuple[list[FlatAccess], list[FlatAccess]]:
+        """What is stored once a result is complete, and read by what follows it, element by element: lanes are not neighbours there."""
+        s = self.s
+        if self.over_terms:
+            return [], []
+        stored = [*([s.write] if s.stored or not s.epilogue else []), *(e.write for e in s.epilogue)]
+        read = [flat for e in s.epilogue for flat in e.reads.values()]
+        return [flat for flat in stored if flat.stride(self.lane) != 1], [flat for flat in read if flat.stride(self.lane) not in (0, 1)]
+
+    def conflict_misses(self, flat: FlatAccess, shape: Shape) -> float:
+        """Cycles for the lines of a tile's results, or of what is read beside them, where these leave the first cache before their
+        neighbours are at hand, or, where they meet in its sets, the second one."""
+        core = self.core
+        apart = abs(flat.stride(self.lane)) * core.element
         if apart < LINE or self.results * core.element <= core.l1:
             return 0.0
-        lanes, step = shape.vectors * core.lanes, abs(write.stride(shape.row)) if shape.row else 1
+        lanes, step = shape.vectors * core.lanes, abs(flat.stride(shape.row)) if shape.row else 1
         lines = lanes * -(-shape.rows * min(step * core.element, LINE) // LINE)
         far = self.results * core.element > core.l2 and lanes > conflict_capacity(apart, core.l2 // L2_WAYS, L2_WAYS)
         if far:
@@ -319,12 +336,12 @@ class TileCosts(TileSpace):
         alone = not shape.row or step * core.element >= LINE  # each line has one result of the tile
         return lines * core.l2_line if alone or lanes > conflict_capacity(apart, core.l1 // core.ways, core.ways) else 0.0
 
-    def scatter(self, shape: Shape) -> float:
+    def scatter(self, flat: FlatAccess, shape: Shape) -> float:
         """Cycles of the store of a vector whose lanes are apart: those of rows that are neighbours are interleaved and stored together."""
         core, together = self.core, STORED_TOGETHER // self.core.element
-        if (step := self.s.write.stride(self.lane)) in SHUFFLED and core.lanes * core.element == LINE:
+        if (step := flat.stride(self.lane)) in SHUFFLED and core.lanes * core.element == LINE:
             return step * (INTERLEAVED + MASK)
-        if not shape.row or self.s.write.stride(shape.row) != 1 or core.lanes < together:
+        if not shape.row or flat.stride(shape.row) != 1 or core.lanes < together:
             return core.scatter
         whole = shape.rows // together * together / shape.rows  # of rows
         return whole * (EXTRACTED * core.lanes / together + INTERLEAVED) + (1 - whole) * core.scatter

@@ -103,7 +103,6 @@ def estimate_matrix(costs: TileCosts, shape: Shape) -> Estimate | None:
     step = max(lines * vectors * core.matrix_multiply, loads) + UNHIDDEN_LOADS * loads
     lane_panel, row_panel = (DEPTH * steps * size * core.element for size in (width, shape.rows))
     streamed = costs.streamed(lane_panel, row_panel) / LINE * core.l2_line * UNHIDDEN_LINES
-    scattered = costs.scatter(shape) if costs.s.write.stride(shape.lane) != 1 else 0.0
-    edge = shape.accumulators * (EDGE + 2 * core.load + scattered) + core.branch  # sums go through memory into vectors
+    edge = shape.accumulators * (EDGE + 2 * core.load + costs.scattered(shape)) + core.branch  # sums go through memory into vectors
     cycles = tiles * (steps * step + edge + streamed) + copied
     return Estimate(cycles, False, frozenset(staged), lane_panel, row_panel)

@@ -144,15 +144,13 @@ class OperandUse:
         self.beyond, self.is_large = every > core.l2, every > core.l1
         self.evicted = every > CACHED * core.l2  # from the second cache, while others come by
         more = core.far(every) if before or not costs.cold else core.far(every) / MOVES  # it is read from afar, and written near
-        self.load = core.load
-        if self.moves and (stride == 1 or stride in SHUFFLED and self.bytes == core.element):
+        self.is_gathered = self.moves and stride != 1 and not (stride in SHUFFLED and self.bytes == core.element)
+        self.load = core.gather if self.is_gathered else core.load
+        if self.moves and not self.is_gathered:
             self.load *= SHUFFLED[stride]
             apart = [operand.stride(dim) * self.bytes % LINE for dim in operand.dims if dim != costs.lane]
             if stride == 1 and self.results > 1 and any(apart):  # vectors of rows that begin anywhere lie in two lines
                 self.load *= 1 + core.lanes * self.bytes / LINE
-        elif self.moves:  # each lane has a line of its own
-            line = LINE / core.element * core.beyond / MOVES if self.beyond else core.l2_line if size * self.bytes > core.l1 else 0.0
-            self.load = core.gather + core.lanes * min(1.0, stride * self.bytes / LINE) * line
         along = [costs.lane] if self.moves else s.terms if operand.single is None else []
         together = any(map(operand.is_contiguous, along))
         # rows of results are packed in vectors
@@ -202,8 +200,21 @@ class OperandUse:
 
     def distinct(self, shape: Shape) -> int:
         """Different elements that the rows and the window read, in one lane."""
-        moves = tuple((step, count) for dim, count in shape.leaf_rows if (step := self.rows[dim]))
-        return _distinct((*moves, *self.window))
+        return len(_offsets(self._moves(shape)))
+
+    def _moves(self, shape: Shape) -> tuple[tuple[int, int], ...]:
+        """The steps of rows and of the window in elements, and how many there are."""
+        return *((step, count) for dim, count in shape.leaf_rows if (step := self.rows[dim])), *self.window
+
+    def lines_of_lanes(self, shape: Shape) -> float:
+        """Cycles of the lines that a vector of gathered lanes reads at one term, in all rows and the window, where the first cache does not
+        hold these: each line once."""
+        core, stride = self.costs.core, self.operand.stride(self.costs.lane)
+        if not self.is_large or not self.is_gathered:
+            return 0.0
+        moves = tuple((step * self.bytes, count) for step, count in self._moves(shape))
+        lines = min(core.lanes * _lines(moves), (core.lanes * stride * self.bytes + sum(step * (n - 1) for step, n in moves)) / LINE)
+        return lines * (LINE / core.element * core.beyond / MOVES if self.beyond else core.l2_line)
 
     @cached_property
     def crowded(self) -> bool:
@@ -303,9 +314,15 @@ def step_of(operand: Operand, dim: str) -> int:
 
 
 @lru_cache(1 << 12)
-def _distinct(moves: tuple[tuple[int, int], ...]) -> int:
-    """How many values ``sum(step * number)`` has, each number below its count."""
+def _offsets(moves: tuple[tuple[int, int], ...]) -> frozenset[int]:
+    """The values of ``sum(step * number)``, each number below its count."""
     offsets = {0}
     for step, count in moves:
         offsets = {offset + step * number for offset in offsets for number in range(count)}
-    return len(offsets)
+    return frozenset(offsets)
+
+
+@lru_cache(1 << 12)
+def _lines(moves: tuple[tuple[int, int], ...]) -> int:
+    """The lines that hold what lies so many bytes apart."""
+    return len({offset // LINE for offset in _offsets(moves)})

@@ -22,7 +22,7 @@ from tcjit.mapping.nest.nest import Leaf, Loop, Nest
 from tcjit.mapping.nest.operand_use import CACHED, FOLLOWED, OperandUse, Shape, step_of
 from tcjit.mapping.nest.operands import Operand, operands
 from tcjit.mapping.nest.prefetch import panel_prefetches, prefetches
-from tcjit.mapping.nest.statement import DIM, FlatStatement
+from tcjit.mapping.nest.statement import DIM, FlatAccess, FlatStatement
 from tcjit.mapping.nest.traffic import Moved, Traffic
 from tcjit.mapping.nest.vector_forms import MATRIX_PRODUCTS, has_vector_form
 
@@ -98,8 +98,12 @@ def _alike(s: FlatStatement, kept: frozenset[Expr]) -> object:
     def named(expr: Expr) -> Expr:
         return with_accesses(expr, lambda access: replace(access, tensor=names.get(access.tensor, access.tensor)))
 
-    reads = tuple((named(access), flat.elements, frozenset(flat.form.items())) for access, flat in s.reads.items())
-    results = s.operator, frozenset(s.write.form.items()), bool(s.epilogue), s.in_memory, frozenset(s.fewest.items())
+    def form(flat: FlatAccess) -> frozenset[tuple[str, int]]:
+        return frozenset(flat.form.items())
+
+    reads = tuple((named(access), flat.elements, form(flat)) for access, flat in s.reads.items())
+    epilogue = tuple((form(e.write), *map(form, e.reads.values())) for e in s.epilogue)
+    results = s.operator, form(s.write), epilogue, s.stored, s.in_memory, frozenset(s.fewest.items())
     domain = s.dims, s.terms, s.shared, tuple(map(s.range, s.dims)), s.is_box, s.joint_conditions
     return domain, results, named(s.body), reads, frozenset(map(named, kept))
 

@@ -18,12 +18,13 @@ from tcjit.errors import MappingError
 from tcjit.grammar.ast import Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
-from tcjit.mapping.machine import MOVES, TORN, Core, Machine, torn_lines
+from tcjit.mapping.machine import LINE, MOVES, TORN, Core, Machine, torn_lines
 from tcjit.mapping.nest.epilogue import epilogue_of
 from tcjit.mapping.nest.nest import Leaf
 from tcjit.mapping.nest.operands import Operand
 from tcjit.mapping.nest.plan_nest import Plan
 from tcjit.mapping.nest.statement import FlatStatement
+from tcjit.mapping.nest.traffic import Moved
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.chunk_reductions import number_of_chunks
 from tcjit.mapping.passes.fuse_outer_loops import UNEVEN, Loops, under_loops, unevenness
@@ -140,13 +141,33 @@ class _Blocks:
             most = core.l2 // 2 * tiles * count // whole  # tiles whose panels stay in the cache
             if whole <= best[0] or most < 1:
                 continue
-            around: list[tuple[str, int]] = [(name, 1) for name in batch]
-            if most >= tiles and count > 1 and unevenness(count, 1, threads) <= UNEVEN:
-                best = whole, around
+            around = [(name, 1) for name in self.by_lines(batch)]
+            in_lines = self.in_lines(around, most // tiles)
+            blocks = prod(-(-self.extents[name] // size) for name, size in in_lines)
+            if most >= tiles and blocks > 1 and unevenness(blocks, 1, threads) <= UNEVEN:
+                best = whole, in_lines
             elif sizes := [n for n in range(min(most, tiles // threads), 0, -1) if unevenness(tiles, n, threads) <= UNEVEN]:
                 best = whole, [*around, (dim, sizes[0] * size)]
         loops = best[1]
         return Blocking(loops, leaf) if loops and self.reread(loops) <= self.plan.moved + self.moved(loops) else Blocking()
+
+    def by_lines(self, batch: Sequence[str]) -> list[str]:
+        """The dimensions of a batch, those last whose next matrix lies in the lines of the one before."""
+        s, element = self.s, self.core.element
+        moved = [Moved(s.write.form, element, False), *(Moved(flat.form, DTYPES[a.dtype].bytes, False) for a, flat in s.reads.items())]
+        one = {**s.extents, **dict.fromkeys(batch, 1)}
+        lines = {dim: sum(each.footprint({**one, dim: 2}) for each in moved) for dim in batch}
+        return sorted(batch, key=lambda dim: -lines[dim])
+
+    def in_lines(self, loops: Loops, most: int) -> list[tuple[str, int]]:
+        """The loops over a batch, with blocks of at most so many matrices of the last dimension where these lie in the same lines: each
+        packs whole lines."""
+        if not loops:
+            return []
+        (last, _), s = loops[-1], self.s
+        reads = [(flat, DTYPES[access.dtype].bytes) for access, flat in s.reads.items() if any(flat in o.flats for o in self.staged)]
+        together = min((LINE // size for flat, size in reads if flat.stride(last) == 1), default=1)
+        return [*loops[:-1], (last, max(1, min(most, together, self.extents[last])))]
 
     def matrices(self) -> Blocking:
         """The matrices of a batch, each of which is packed where it is used: its panels are not written before, and read from afar."""

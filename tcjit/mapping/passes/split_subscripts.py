@@ -12,16 +12,14 @@ from functools import partial
 
 from tcjit.grammar.affine import affine
 from tcjit.grammar.arithmetic import index, total
-from tcjit.grammar.ast import Access, Binary, Call, Expr, Index, Select
-from tcjit.grammar.polynomial import ZeroDivisor, integer, names, number
+from tcjit.grammar.ast import Access, Binary, Expr, Select
+from tcjit.grammar.polynomial import names, number
 from tcjit.grammar.walk import with_accesses
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
+from tcjit.mapping.linear_pieces import are_inside, linear_pieces
 from tcjit.mapping.reduction import is_reused
 
 MOST = 3  # linear parts of a subscript
-
-Piece = tuple[int, int, int, int]  # the first and last value of an index, and factor and constant of a subscript between them
-
 
 def split_subscripts(before: Assignments) -> Assignments:
     """The program with elements at linear subscripts in the place of those at minima and maxima of one index and numbers."""
@@ -43,9 +41,8 @@ def _split(access: Access, ranges: Mapping[str, tuple[int, int]], shapes: Mappin
         if affine(sub, values) is not None or len(dims) != 1 or dims[0] not in ranges:
             continue
         lower, upper = ranges[dims[0]]
-        pieces = _pieces(sub, lower, upper - 1, values)
-        ends = [factor * at + constant for first, last, factor, constant in pieces or () for at in (first, last)]
-        if pieces is None or len(pieces) > MOST or min(ends) < 0 or max(ends) >= shapes[access.tensor][axis]:
+        pieces = linear_pieces(sub, lower, upper - 1, values)
+        if pieces is None or len(pieces) > MOST or not are_inside(pieces, shapes[access.tensor][axis]):
             continue
         own, parts = index(dims[0]), list[Expr]()
         for _, _, factor, constant in pieces:
@@ -57,54 +54,3 @@ def _split(access: Access, ranges: Mapping[str, tuple[int, int]], shapes: Mappin
             value = Select(Binary("<=", own, number(last), dtype="bool"), element, value, dtype=access.dtype)
         return value
     return access
-
-
-def _pieces(expr: Expr, first: int, last: int, values: Mapping[str, int]) -> list[Piece] | None:
-    """The parts of an index's range in which an expression is linear; None where that is not known."""
-    match expr:
-        case Index():
-            return [(first, last, 1, 0)]
-        case Binary(op="+" | "-" | "*" as op, left=left, right=right, dtype="int64"):
-            sides = _pieces(left, first, last, values), _pieces(right, first, last, values)
-        case Call(function="min" | "max" as op, args=(left, right), dtype="int64"):
-            sides = _pieces(left, first, last, values), _pieces(right, first, last, values)
-        case _:
-            known = _number(expr, values)
-            return None if known is None else [(first, last, 0, known)]
-    made: list[Piece] = []
-    for one in sides[0] or ():
-        for other in sides[1] or ():
-            begin, end = max(one[0], other[0]), min(one[1], other[1])
-            if begin <= end and (found := _combined(op, begin, end, one[2:], other[2:])) is None:
-                return None
-            made += found if begin <= end and found else []
-    joined: list[Piece] = []
-    for piece in made:
-        if joined and joined[-1][2:] == piece[2:]:
-            joined[-1] = (joined[-1][0], piece[1], *piece[2:])
-        else:
-            joined.append(piece)
-    return joined or None
-
-
-def _combined(op: str, first: int, last: int, one: tuple[int, int], other: tuple[int, int]) -> list[Piece] | None:
-    """Two linear forms of an index combined between two of its values."""
-    (a, b), (c, d) = one, other
-    if op in ("+", "-"):
-        sign = 1 if op == "+" else -1
-        return [(first, last, a + sign * c, b + sign * d)]
-    if op == "*":
-        return None if a and c else [(first, last, a * d + c * b, b * d)]
-    least = [(at, one if (a * at + b <= c * at + d) == (op == "min") else other) for at in (first, last)]
-    if a == c or least[0][1] == least[1][1]:
-        return [(first, last, *least[0][1])]
-    cut = (d - b) // (a - c)  # the forms are equal there, or just behind it
-    return [(first, cut, *least[0][1]), (cut + 1, last, *least[1][1])] if first <= cut < last else [(first, last, *least[cut < first][1])]
-
-
-def _number(expr: Expr, values: Mapping[str, int]) -> int | None:
-    try:
-        known = integer(expr, values)
-    except ZeroDivisor:
-        return None
-    return known if isinstance(known, int) else None

@@ -15,7 +15,9 @@ from support.nests import CORE, MATMUL, TURNED, assignments, flat, statement
 from tcjit.grammar.printer import show
 from tcjit.mapping.machine import Core, Costs, Machine, core_of
 from tcjit.mapping.nest import plan_nest as plan_nest_module
+from tcjit.mapping.nest.affine_statement import with_epilogue
 from tcjit.mapping.nest.cost import Estimate, TileCosts, instructions
+from tcjit.mapping.nest.epilogue import Epilogue
 from tcjit.mapping.nest.merge_dims import shift_dims
 from tcjit.mapping.nest.operand_use import Shape
 from tcjit.mapping.nest.operands import operands
@@ -180,6 +182,32 @@ def test_results_whose_lines_meet_in_few_sets_cost_what_they_take(extra: int, cr
     wide, narrow = (estimate(s, Shape("n", vectors, "m", 4, (), ("k",)), replace(CORE, l2=1 << 20)) for vectors in (6, 1))
     assert wide is not None and narrow is not None
     assert (wide.cycles > 1.5 * narrow.cycles) == crowded
+
+
+def test_lanes_that_are_gathered_read_each_line_once() -> None:
+    """Three elements of a window and two rows, of a line: neither a line for each, nor lanes along two results."""
+    text = "def f(float(H,W,4) X) -> (O) { O(h,z) +=! X(h, w, 3*z) where z in 0:2, w in 0:3 }"
+    plan = plan_nest(shift_dims(flat(text, {"X": (4096, 3, 4)})), CORE)
+    assert plan.nest.leaf.lane == "h"
+    apart = "def f(float(H,W,64) X) -> (O) { O(h,z) +=! X(h, w, 40*z) where z in 0:2, w in 0:3 }"
+    shape = Shape("h", 1, "z", 2, ("w",), ())
+    one, two = (estimate(shift_dims(flat(t, {"X": (4096, 3, n)})), shape, CORE) for t, n in ((text, 4), (apart, 64)))
+    assert one is not None and two is not None and two.cycles > 2 * one.cycles
+
+
+def test_what_follows_a_result_is_read_and_stored_along_lanes() -> None:
+    """Lanes along columns of the product would be apart in what is added to it."""
+    text = """def f(float(M,K) A, float(K,N) B, float(N,M) Z) -> (Y) {
+        C(m,n) +=! A(m,k) * B(k,n)
+        Y(n,m) = exp(C(m,n)) * Z(n,m) }"""
+    before = assignments(text, {"A": (96, 16), "B": (16, 96), "Z": (96, 96)})
+    plans = []
+    for count in (0, 1):
+        storages = {storage.name: storage for storage in before.tensors}
+        epilogue = Epilogue(before.assignments[1 : 1 + count], stored=not count)
+        found = flat(text, {"A": (96, 16), "B": (16, 96), "Z": (96, 96)})
+        plans.append(plan_nest(with_epilogue(found, epilogue, storages, before.program), CORE).nest.leaf.lane)
+    assert plans == ["n", "m"]
 
 
 @pytest.mark.parametrize(("step", "again"), [(1 << 16, True), ((1 << 16) + 64, False)])
