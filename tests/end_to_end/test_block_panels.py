@@ -74,7 +74,7 @@ def test_programs(name: str) -> None:
     assert all(torch.equal(one, results[0]) for one in results)
     torch.testing.assert_close(results[0].double(), expected(text, given), rtol=1e-5, atol=1e-5)
     assert [line for line in kernel.resources["reductions"] if line.startswith("outer")] == [f"outer loops {loops} shared by {tensors}"]
-    whole = given[1].numel() * 4
+    whole = given[tensors.startswith("Y") or tensors.startswith("B")].numel() * 4  # of what is packed
     assert "tc_slice" in kernel.source and kernel.resources["workspace"] < whole
 
 
