@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from typing import Any
 
 from tcjit.grammar.affine import affine, guarded_accesses
 from tcjit.grammar.arithmetic import index
@@ -101,13 +102,15 @@ class Assignment(StatementForm):
 
 @dataclass(frozen=True)
 class Assignments:
-    """The assignments of a program with its tensors; ``temporaries`` with the numbers of the def's statements they were added for."""
+    """The assignments of a program with its tensors; ``temporaries`` with the numbers of the def's statements they were added for;
+    ``plans`` of nests by what they depend on, for all passes that ask for them."""
 
     program: Program
     assignments: tuple[Assignment, ...]
     declared: tuple[Storage, ...]
     temporaries: tuple[tuple[int, Storage], ...] = ()
     replaced: tuple[tuple[Assignment, ...], ...] = ()  # for each assignment before the last pass, those that took its place
+    plans: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def tensors(self) -> tuple[Storage, ...]:

@@ -111,23 +111,63 @@ class TileCosts(TileSpace):
     def uses(self) -> tuple[OperandUse, ...]:
         return tuple(OperandUse(self, operand) for operand in self.operands)
 
+    def held(self, shape: Shape) -> int:
+        """Operands that rows share."""
+        moving = sum(use.moves for use in self.uses)
+        return shape.vectors * shape.columns if moving and shape.rows > 1 else min(1, moving)
+
+    def has_room(self, shape: Shape) -> bool:
+        """Whether registers suffice, and the text is not too long."""
+        accumulators = shape.accumulators
+        return accumulators + self.held(shape) + 1 <= self.core.registers and self.points * accumulators <= MAX_UPDATES
+
+    def tiles(self, shape: Shape) -> tuple[int, int]:
+        """How many tiles there are, and the steps of each."""
+        extent, width, tiles, steps = self.s.extents, shape.vectors * self.core.lanes, self.results, self.trips
+        if self.over_terms:
+            steps = steps // extent[self.lane] * -(-extent[self.lane] // width)
+        else:
+            tiles = tiles // extent[self.lane] * -(-extent[self.lane] // width)
+        for dim, count in shape.leaf_rows:
+            tiles = tiles // extent[dim] * -(-extent[dim] // count)
+        return tiles, steps
+
+    def arithmetic(self, shape: Shape) -> float:
+        """Cycles of the updates of a step."""
+        return self.points * shape.accumulators * self.update
+
+    def latency(self, shape: Shape) -> float:
+        """Cycles in which a step's sums follow those of the step before: twice as many as it takes to hide one also wait for loads, or fill
+        two units."""
+        core = self.core
+        chains = shape.accumulators * core.multiply_add / core.latency
+        return core.latency * self.points * (2 - chains / CHAINS) if chains < CHAINS else 0.0
+
+    def least(self, shape: Shape) -> float | None:
+        """Cycles that a tile takes at least, whatever is copied; None where it has no room."""
+        if not self.has_room(shape):
+            return None
+        tiles, steps = self.tiles(shape)
+        loads = self.core.load * sum(self.elements_of(use, shape, once=True) for use in self.uses)
+        step = max(self.arithmetic(shape), self.latency(shape), loads)
+        return max(1.0, tiles * (steps * step + shape.accumulators * EDGE + self.core.branch))
+
+    def elements_of(self, use: OperandUse, shape: Shape, *, once: bool) -> int:
+        """Vectors of an operand, or single elements, that a step reads, those that points of a window have in common ``once``."""
+        vectors = shape.vectors if use.moves else 1
+        return vectors * (use.distinct(shape) if once and self.points > 1 else self.points * shape.points(use.operand.dims))
+
     def estimate(self, shape: Shape, turned: Collection[int] = ()) -> Estimate | None:
         """The cost of a tile; None where registers do not suffice, or the text would be too long. Each of the ``turned`` operands, by their
         numbers, is copied where the rules alone (``OperandUse.is_staged``) would read it where it lies, and the other way round."""
-        core, extent, uses = self.core, self.s.extents, self.uses
-        row, vectors, rows = shape.row, shape.vectors, shape.rows
-        accumulators, moving = shape.accumulators, sum(use.moves for use in uses)
-        held = vectors * shape.columns if moving and rows > 1 else min(1, moving)  # operands that rows share
-        if accumulators + held + 1 > core.registers or self.points * accumulators > MAX_UPDATES:
+        if not self.has_room(shape):
             return None
-        width, steps = vectors * core.lanes, self.trips
-        if self.over_terms:
-            steps = steps // extent[self.lane] * -(-extent[self.lane] // width)
-        distinct = [use.distinct(shape) * (vectors if use.moves else 1) for use in uses] if self.points > 1 else []
-        share = bool(distinct) and accumulators + sum(distinct) <= core.registers - SPARE_REGISTERS
-        tiles = self.results if self.over_terms else self.results // extent[self.lane] * -(-extent[self.lane] // width)
-        for dim, count in shape.leaf_rows:
-            tiles = tiles // extent[dim] * -(-extent[dim] // count)
+        core, extent, uses = self.core, self.s.extents, self.uses
+        row, vectors, rows, accumulators = shape.row, shape.vectors, shape.rows, shape.accumulators
+        width = vectors * core.lanes
+        tiles, steps = self.tiles(shape)
+        in_window = sum(self.elements_of(use, shape, once=True) for use in uses)
+        share = self.points > 1 and accumulators + in_window <= core.registers - SPARE_REGISTERS
         staged, again, blocks = [], 0.0, self.blocks
         for number, use in enumerate(uses):
             conflict_misses = use.conflict_misses(shape)
@@ -139,22 +179,21 @@ class TileCosts(TileSpace):
                 again += conflict_misses
         loads, copied, conversions, first = 0.0, 0.0, 0.0, 0.0
         for number, use in enumerate(uses):
-            many = self.points * shape.points(use.operand.dims) * (vectors if use.moves else 1)
+            many = self.elements_of(use, shape, once=False)
+            read = self.elements_of(use, shape, once=True) if share else many
             each = core.load if number in staged else use.load
             lines = 0.0 if number in staged else vectors * use.lines_of_lanes(shape)
             if use.is_invariant:  # what a tile loads once lies in registers, or on the stack, from where it is loaded again
                 first += many * max(0.0, each - core.load) + lines
                 each, lines = min(each, core.load), 0.0
-            loads += (distinct[number] if share else many) * each + lines
+            loads += read * each + lines
             if use.bytes < core.element and number not in staged:
-                conversions += (distinct[number] if share else many) * CONVERSION * core.multiply_add
+                conversions += read * CONVERSION * core.multiply_add
             copied += use.copy if number in staged else 0.0
         copied -= max((uses[number].saved_by_blocks for number in staged), default=0.0)  # of one operand: it has the loop around
-        chains = accumulators * core.multiply_add / core.latency  # as long as one: twice as many also wait for loads, or fill two units
-        latency = core.latency * self.points * (2 - chains / CHAINS) if chains < CHAINS else 0.0
         masks = self.points * rows * shape.columns * self.row_mask * core.multiply_add
-        step = max(self.points * accumulators * self.update + masks + conversions, loads, latency) + UNHIDDEN_LOADS * loads
-        if self.points > 1 and accumulators + held + 1 + SPARE_REGISTERS > core.registers:
+        step = max(self.arithmetic(shape) + masks + conversions, loads, self.latency(shape)) + UNHIDDEN_LOADS * loads
+        if self.points > 1 and accumulators + self.held(shape) + 1 + SPARE_REGISTERS > core.registers:
             step += SPILL * accumulators
         step += LOOP_OVERHEAD / extent[self.terms[-1]] if len(self.terms) > 1 else 0.0
         apart = any(use.moves and row in use.operand.dims for number, use in enumerate(uses) if number not in staged)
@@ -162,10 +201,10 @@ class TileCosts(TileSpace):
         lane_panel = steps // blocks * self.points * sum(use.span(width, number in staged) for number, use in enumerate(uses) if use.moves)
         row_panel = steps // blocks * sum(use.row_span(shape, number in staged) for number, use in enumerate(uses) if not use.moves)
         if self.over_terms:
-            read = sum(use.streamed(shape, steps * self.points * width) for use in uses)
+            panels = sum(use.streamed(shape, steps * self.points * width) for use in uses)
         else:
-            read = lane_panel if self.writes_apart(shape, row_panel) else self.streamed(lane_panel, row_panel)
-        streamed = read / LINE * core.l2_line * UNHIDDEN_LINES
+            panels = lane_panel if self.writes_apart(shape, row_panel) else self.streamed(lane_panel, row_panel)
+        streamed = panels / LINE * core.l2_line * UNHIDDEN_LINES
         edges = (2 * blocks - 1) * self.edge(shape)  # each block but the first loads what the one before stored
         cycles = tiles * (steps * step * self.partial(shape) + edges + blocks * (streamed + again + first)) + copied
         return Estimate(cycles, share, frozenset(staged), lane_panel, row_panel)

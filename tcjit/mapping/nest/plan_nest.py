@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
+from heapq import heappop, heappush
 from itertools import chain, combinations, permutations, product
 from math import prod
-from operator import itemgetter
 
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Expr
@@ -53,7 +53,7 @@ HIDDEN = 0.2  # of a tile's time that memory may take without a trace
 OVERLAPPED = 1.1  # times what one iteration of a loop reads that two read, at most, where they read nearly the same
 CLOSE = 0.01  # estimates that differ by less are equal: the nearer writes, then the longer tile, decide
 
-_Choice = tuple[tuple[int, int, int, int], TileCosts, Shape, Estimate]
+_Choice = tuple[tuple[int, ...], TileCosts, Shape, Estimate]
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,12 @@ def plan_nests(
     *,
     cold: bool = False,
 ) -> list[Plan]:
-    """The plans of several statements; those that are alike, as layers and residue classes often are, are ranked once, which is then
-    ``known``."""
+    """The plans of several statements; those that are alike, as layers and residue classes often are, are ranked once, as are those that
+    several passes ask for, which is then ``known``."""
     plans = []
     for s in statements:
         estimated = s.estimated()
-        alike = _alike(estimated, kept), leaf, register_tile, cold
+        alike = _alike(estimated, kept), core, leaf, register_tile, cold
         plan = known.get(alike) or plan_nest(estimated, core, leaf, register_tile, kept, cold=cold)
         known[alike] = plan
         plans.append(replace(plan, operands=operands(s, plan.nest.leaf.lane, kept)[0]))
@@ -115,9 +115,9 @@ def plan_nest(
     """The nest of a reduction that the model expects to be fastest, with lanes and rows as ``leaf`` has them where there is one, or of the
     rows and vectors of ``register_tile`` as far as extents allow; a MappingError where there is none. Operands whose values are ``kept``
     are not copied. ``cold``: no cache holds what all iterations of its shared loops read."""
-    choices = list(_choices(s, core, leaf, register_tile, kept, cold=cold))
-    as_leaf = [choice for choice in choices if leaf is not None and choice[-1].staged == leaf.staged]
-    plan = _best(as_leaf or choices)
+    choices = partial(_choices, s, core, leaf, register_tile, kept, cold=cold)
+    plan = _best(choice for choice in choices() if leaf is not None and choice[-1].staged == leaf.staged) if leaf is not None else None
+    plan = plan or _best(choices())
     if plan is None and leaf is not None:  # dimensions of the tile were merged when its operands had been copied
         plan = _best(_choices(s, core, None, register_tile, kept, cold=cold))
     if plan is None:
@@ -131,7 +131,7 @@ def _best(choices: Iterable[_Choice]) -> Plan | None:
     """The plan of the register tile that takes the least time with its loops, or that of the tile that does alone where the loops of others
     gain little. What loops read again only adds to a tile's time, so that the plans of few tiles are made."""
     best: tuple[tuple[float, ...], Plan] | None = None
-    for rank, costs, shape, cost in sorted(choices, key=itemgetter(0)):
+    for rank, costs, shape, cost in choices:
         if best is not None and rank >= best[0]:
             break
         plan = _around(costs, shape, cost)
@@ -157,15 +157,35 @@ def _margin(costs: TileCosts) -> float:
 
 def register_tiles(s: FlatStatement, core: Core) -> list[tuple[int, int]]:
     """The rows and vectors of all register tiles of a reduction, in the order in which the model ranks them."""
-    ranked = sorted(_choices(s, core, None, ()), key=itemgetter(0))
-    return list(dict.fromkeys((shape.rows * shape.columns, shape.vectors) for _, _, shape, _ in ranked))
+    return list(dict.fromkeys((shape.rows * shape.columns, shape.vectors) for _, _, shape, _ in _choices(s, core, None, ())))
 
 
 def _choices(
     s: FlatStatement, core: Core, leaf: Leaf | None, register_tile: tuple[int, ...], kept: frozenset[Expr] = frozenset(),
     *, cold: bool = False,
 ) -> Iterator[_Choice]:  # fmt: skip
-    """The register tiles that are possible at one iteration of the shared loops, each behind its rank: the least is the best."""
+    """The register tiles that are possible at one iteration of the shared loops, the best first, each behind its rank: best-first search,
+    which estimates tiles only once none that is left may take less time."""
+    tiles = list(_tiles(s, core, leaf, register_tile, kept, cold=cold))
+    queue: list[tuple[tuple[int, ...], int, int, Estimate | None]] = []  # by rank, what has the same in the order of its number
+    for tile, (_, _, least) in enumerate(tiles):
+        heappush(queue, ((_rank(least),), tile, 0, None))
+    while queue:
+        rank, tile, _, cost = heappop(queue)
+        costs, shape, _ = tiles[tile]
+        if cost is not None:
+            yield rank, costs, shape, cost
+            continue
+        for number, estimated in enumerate(_estimates(costs, shape)):
+            step = abs(s.write.stride(shape.row)) if shape.row else 0
+            bound, cycles = (_rank(each * _margin(costs)) for each in (costs.bound(shape, estimated.cycles), estimated.cycles))
+            heappush(queue, ((bound, cycles, step, -shape.accumulators), tile, number, estimated))
+
+
+def _tiles(
+    s: FlatStatement, core: Core, leaf: Leaf | None, register_tile: tuple[int, ...], kept: frozenset[Expr], *, cold: bool
+) -> Iterator[tuple[TileCosts, Shape, float]]:
+    """The same tiles in any order, with cycles that each takes at least."""
     shared = {dim: s.extent(dim) for dim in s.shared}
     once = frozenset(access for access, flat in s.reads.items() if not any(map(flat.stride, s.shared)))  # copied before the shared loops
     s = _at_one_iteration(s)
@@ -189,10 +209,8 @@ def _choices(
                     continue
                 if shape.depth and register_tile and register_tile != (shape.rows, shape.vectors):
                     continue
-                for cost in _estimates(costs, shape):
-                    step = abs(s.write.stride(shape.row)) if shape.row else 0
-                    bound, cycles = (_rank(each * _margin(costs)) for each in (costs.bound(shape, cost.cycles), cost.cycles))
-                    yield (bound, cycles, step, -shape.accumulators), costs, shape, cost
+                if (least := 1.0 if shape.depth else costs.least(shape)) is not None:
+                    yield costs, shape, least * _margin(costs)
 
 
 def _estimates(costs: TileCosts, shape: Shape) -> Iterator[Estimate]:

@@ -7,7 +7,7 @@ reads every element once is bound by memory: it shares its loops with the statem
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations
 from math import inf, prod
@@ -112,7 +112,6 @@ class Setting:
     options: Options
     machine: Machine
     prove: bool
-    plans: dict[object, Plan] = field(default_factory=dict)  # of statements, by what they depend on
 
 
 class NoNestError(MappingError):
@@ -233,7 +232,7 @@ class ReductionTiling:
             if not self.setting.machine.matrix_types:
                 raise
             machine = replace(self.setting.machine, matrix_types=frozenset())
-            return replace(self, setting=replace(self.setting, machine=machine, plans={})).tiled_at_once(temporaries)
+            return replace(self, setting=replace(self.setting, machine=machine)).tiled_at_once(temporaries)
 
     def tiled_at_once(self, temporaries: Temporaries) -> list[Assignment]:
         """The same; a MappingError where a matrix unit would have to leave points out."""
@@ -265,7 +264,7 @@ class ReductionTiling:
         dots = self.dot_products(undivided, temporaries)
         copies, given = convert_operands(dots.assignment, temporaries, self.copied(dots.assignment, temporaries))
         found = self.rewritten(given, epilogue, temporaries.tensors)
-        plan = partial(plan_nests, core=self.core, known=self.setting.plans, leaf=self.leaf, cold=self.in_blocks)
+        plan = partial(plan_nests, core=self.core, known=self.setting.program.plans, leaf=self.leaf, cold=self.in_blocks)
         plan = partial(plan, register_tile=options.register_tile)
         plans = plan(found.statements)
         transposed = self.transposed(given, found, plans, temporaries)
@@ -296,7 +295,7 @@ class ReductionTiling:
         if staging.copies or any(plan.estimate.staged for plan in plans):
             leaf = plans[0].nest.leaf if staging.strips else None
             kept = frozenset(operand for s in found.statements for operand in s.reads)  # no other copies are made
-            plans = plan_nests(found.statements, self.core, self.setting.plans, leaf, options.register_tile, kept)
+            plans = plan_nests(found.statements, self.core, self.setting.program.plans, leaf, options.register_tile, kept)
         sums = tuple(map(staging.rewritten, planned.sums))
         return _Planned((*planned.before, *staging.copies), a, epilogue, found, plans, sums, planned.after)
 
@@ -336,7 +335,7 @@ class ReductionTiling:
             copies, given = convert_operands(a, temporaries, choice)
             try:
                 statements = self.rewritten(given, Epilogue(), temporaries.tensors).statements
-                plans = plan_nests(statements, self.core, self.setting.plans, cold=self.in_blocks)
+                plans = plan_nests(statements, self.core, self.setting.program.plans, cold=self.in_blocks)
             except MappingError:
                 return inf  # where no choice has a nest, the first one says why
             return sum(plan.estimate.cycles for plan in plans) + self.copying(copies)
@@ -364,7 +363,7 @@ class ReductionTiling:
             with temporaries.trial():
                 turned = a if order == own else _in_order(a, order, temporaries)
                 statements = self.rewritten(turned, Epilogue(), temporaries.tensors).statements
-                cycles = plan_nests(statements, self.core, self.setting.plans)[0].estimate.cycles + copy
+                cycles = plan_nests(statements, self.core, self.setting.program.plans)[0].estimate.cycles + copy
             if cycles < least:
                 least, best = cycles, order
         return _in_order(a, best, temporaries) if best else None

@@ -76,6 +76,16 @@ def test_classes_that_differ_in_constants_are_planned_once(monkeypatch: pytest.M
     assert plan_nests([*parts, statement("matmul")], CORE, {})[2] == plan_nest(statement("matmul"), CORE)
 
 
+@pytest.mark.parametrize("name", ["matmul", "turned", "convolution", "pooling", "vector", "triangular"])
+def test_tiles_take_no_less_than_what_bounds_the_search(name: str) -> None:
+    """Best-first search finds the best tile only if no estimate is below the bound that its tile was queued with."""
+    tiles = list(plan_nest_module._tiles(statement(name), CORE, None, (), frozenset(), cold=False))
+    estimates = [(least, cost) for costs, shape, least in tiles for cost in plan_nest_module._estimates(costs, shape)]
+    assert len(estimates) > 20 and all(least <= 1.0001 * cost.cycles for least, cost in estimates)
+    ranks = [rank for rank, *_ in plan_nest_module._choices(statement(name), CORE, None, ())]
+    assert len(ranks) == len(estimates) and ranks == sorted(ranks)
+
+
 def test_names_of_tensors_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     extents = {"A": (40, 50), "B": (50, 60)}
     renamed = MATMUL.replace("A(", "D(").replace("B(", "E(").replace(") A", ") D").replace(") B", ") E")
