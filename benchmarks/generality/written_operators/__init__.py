@@ -7,6 +7,7 @@ from generality.written_operators import (
     arrays,
     attention,
     blocks,
+    decoding,
     estimation,
     evaluation,
     features,
@@ -27,6 +28,7 @@ from generality.written_operators import (
     signals,
     simulation,
     training,
+    waves,
 )
 from generality.written_operators.operator import WrittenOperator
 
@@ -36,6 +38,6 @@ MODULES = (
     learning, science, models, features, losses, simulation, signals, training, physics,
     networks, sequences, applications, imaging, numerics, blocks, attention, packages,
     architectures, arrays, methods, estimation, selection, evaluation,
-    layers, likelihoods,
+    layers, likelihoods, decoding, waves,
 )  # fmt: skip
 OPERATORS = {operator.name: operator for module in MODULES for operator in module.OPERATORS}

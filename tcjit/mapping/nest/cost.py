@@ -111,7 +111,7 @@ class TileCosts(TileSpace):
     def uses(self) -> tuple[OperandUse, ...]:
         return tuple(OperandUse(self, operand) for operand in self.operands)
 
-    def held(self, shape: Shape) -> int:
+    def operand_registers(self, shape: Shape) -> int:
         """Operands that rows share."""
         moving = sum(use.moves for use in self.uses)
         return shape.vectors * shape.columns if moving and shape.rows > 1 else min(1, moving)
@@ -119,7 +119,7 @@ class TileCosts(TileSpace):
     def has_room(self, shape: Shape) -> bool:
         """Whether registers suffice, and the text is not too long."""
         accumulators = shape.accumulators
-        return accumulators + self.held(shape) + 1 <= self.core.registers and self.points * accumulators <= MAX_UPDATES
+        return accumulators + self.operand_registers(shape) + 1 <= self.core.registers and self.points * accumulators <= MAX_UPDATES
 
     def tiles(self, shape: Shape) -> tuple[int, int]:
         """How many tiles there are, and the steps of each."""
@@ -193,7 +193,7 @@ class TileCosts(TileSpace):
         copied -= max((uses[number].saved_by_blocks for number in staged), default=0.0)  # of one operand: it has the loop around
         masks = self.points * rows * shape.columns * self.row_mask * core.multiply_add
         step = max(self.arithmetic(shape) + masks + conversions, loads, self.latency(shape)) + UNHIDDEN_LOADS * loads
-        if self.points > 1 and accumulators + self.held(shape) + 1 + SPARE_REGISTERS > core.registers:
+        if self.points > 1 and accumulators + self.operand_registers(shape) + 1 + SPARE_REGISTERS > core.registers:
             step += SPILL * accumulators
         step += LOOP_OVERHEAD / extent[self.terms[-1]] if len(self.terms) > 1 else 0.0
         apart = any(use.moves and row in use.operand.dims for number, use in enumerate(uses) if number not in staged)
@@ -342,16 +342,16 @@ class TileCosts(TileSpace):
         core, masked = self.core, self.s.extents[self.lane] % (shape.vectors * self.core.lanes)
         store = EDGE + self.scattered(shape) + (MASK if masked else 0.0)
         across = ACROSS_LANES * core.latency * shape.rows * shape.columns if self.over_terms else 0.0
-        misses = sum(self.conflict_misses(flat, shape) for flats in self.apart for flat in flats)
+        misses = sum(self.conflict_misses(flat, shape) for flats in self.strided_accesses for flat in flats)
         return shape.accumulators * store + core.branch + across + misses
 
     def scattered(self, shape: Shape) -> float:
         """Cycles in which a vector of results, and what follows it, is written and read where its lanes are apart."""
-        stored, read = self.apart
+        stored, read = self.strided_accesses
         return sum(self.scatter(flat, shape) for flat in stored) + len(read) * self.core.gather
 
     @cached_property
-    def apart(self) -> tuple[list[FlatAccess], list[FlatAccess]]:
+    def strided_accesses(self) -> tuple[list[FlatAccess], list[FlatAccess]]:
         """What is stored once a result is complete, and read by what follows it, element by element: lanes are not neighbours there."""
         s = self.s
         if self.over_terms:
