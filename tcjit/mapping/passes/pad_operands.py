@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import prod
 
 from tcjit.grammar.affine import is_gather
-from tcjit.grammar.ast import Access, Const, Expr, Index
+from tcjit.grammar.ast import Access, Cast, Const, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import replaced, walk
@@ -54,14 +54,18 @@ def pad_operands(before: Assignments, machine: Machine | None) -> Assignments:
             padded = [p for p in padded if not (p.conditions or any(map(is_gather, p.read.subscripts)))]
         if a.operator != "+=":
             padded = [p for p in padded if p.select is p.read]  # a sum alone leaves out what is 0 under a condition
-        plain = replaced(value, {p.select: p.read_of({}) for p in padded})
-        term = without_conditions(plain)[0]
-        halves = any(access.dtype in NARROW["float32"] for access in walk(plain) if isinstance(access, Access))
+        unguarded = replaced(value, {p.select: p.read_of({}) for p in padded})
+        term = without_conditions(unguarded)[0]
+        halves = any(access.dtype in NARROW["float32"] for access in walk(unguarded) if isinstance(access, Access))
         gathers = any(is_gather(sub) for p in padded for sub in p.read.subscripts)  # which take long, whatever is computed of them
         reused = not halves and is_reused(a.results, [access for access in walk(term) if isinstance(access, Access)])
         products = is_product(term) or (is_plain_product if on_gpu or halves else is_narrow_product)(term)
         if not padded or not (products or not on_gpu and (gathers or reused)):
             return [a]
+        element = term.operand if isinstance(term, Cast) else term
+        plain = all(not p.conditions and axis.function is None and axis.divisor == 1 for p in padded for axis in p.axes)
+        if plain and isinstance(element, Access) and not (on_gpu or a.dynamic):
+            return [a]  # windows of elements by themselves: tiles at borders leave terms out, and a copy takes as long as their sums
         if on_gpu and product_sides(replace(a, value=term)) is None:
             return [a]  # results share no element but those of neighbouring windows, which caches hold: a copy would be traffic alone
         copies, made = [], dict[Expr, Copy]()
@@ -70,7 +74,7 @@ def pad_operands(before: Assignments, machine: Machine | None) -> Assignments:
             if p.value in made:
                 continue
             moving = {name for axis in p.axes for name in names(axis.subscript)}
-            alone = not on_gpu and sum(isinstance(node, Access) for node in walk(plain)) == 1  # results may be in its order, too
+            alone = not on_gpu and sum(isinstance(node, Access) for node in walk(unguarded)) == 1  # results may be in its order, too
             storage = temporaries.tensors[p.read.tensor]
             order = memory_order(storage.layout, len(storage.shape))
             if (long := _long_axis(a, p, temporaries.tensors[a.tensor], machine)) is not None:
