@@ -19,7 +19,7 @@ from tcjit.mapping.reduction import conjunction, guarded_term, identity, is_reus
 # Terms of a band up to which a product is faster over windows than in tiles of results that share operands, a part of which is outside of
 # the band: on a CPU, where tiles have some ten rows, and on a GPU, where they have a hundred.
 NARROW, NARROW_ON_GPU = 32, 1
-FEWER = 8  # times fewer terms that pay for windows whose edge is a quotient, as of taps far apart: products over them have no nest
+FEWER = 2  # times fewer terms that pay for windows whose edge is a quotient, as of taps far apart: products over them have no nest
 
 
 @dataclass(frozen=True)

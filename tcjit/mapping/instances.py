@@ -36,6 +36,10 @@ class Instances:
     def where(self, a: Assignment, fact: str) -> isl.Set:
         return points(self.scop.ctx, map(isl_name, a.dims), [fact], self.scop.parameters)
 
+    def function(self, a: Assignment, value: str) -> isl.PwAff:
+        """A value of the dimensions of an assignment, in isl's words."""
+        return isl.PwAff.read_from_str(self.scop.ctx, f"{self.scop.parameters}{{ [{', '.join(map(isl_name, a.dims))}] -> [({value})] }}")
+
     def empty(self, instances: isl.Set, a: Assignment, fact: str) -> bool:
         """Whether a fact holds for none of the instances of an assignment."""
         return bool(instances.intersect(self.where(a, fact)).is_empty())

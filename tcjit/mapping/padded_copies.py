@@ -142,18 +142,17 @@ class _Padder:
         exact = frozenset(filter(None, map(self._multiple, known)))
         if (axes := self._axes(read, exact)) is None or all(axis.function is None for axis in axes):
             return None
-        extents = self.tensors[read.tensor].shape
-        if guards and not all(self._holds_source(axis, extent) for axis, extent in zip(axes, extents, strict=True)):
+        if guards and not all(self._holds_source(axis, self.tensors[read.tensor], number) for number, axis in enumerate(axes)):
             return None  # where it is not evaluated a subscript may be anything
         moved = {part: there for part in known if (there := _in_terms_of(part, axes, self.values)) is not None}
         return self._copied(read, read, identity("+=", read.dtype), axes, list(moved), list(moved.values()), ())
 
-    def _holds_source(self, axis: PaddedAxis, extent: int) -> bool:
+    def _holds_source(self, axis: PaddedAxis, storage: Storage, number: int) -> bool:
         """Whether the subscript of each element of a copy is inside, if it is one that is checked at run time."""
         if not is_gather(axis.source):
             return True
         pieces = linear_pieces(axis.source, 0, axis.size - 1, self.values)
-        return pieces is not None and are_inside(pieces, extent)
+        return storage.extent(number) is None and pieces is not None and are_inside(pieces, storage.shape[number])
 
     def padding(self, node: Select) -> Padding | None:
         """Of a choice between an element and a constant, by one condition or by several, one in the other."""

@@ -70,6 +70,7 @@ from tcjit.mapping.passes.schedule_scatter import schedule_scatter
 from tcjit.mapping.passes.simplify_reductions import simplify_reductions
 from tcjit.mapping.passes.skew_reductions import skew_reductions
 from tcjit.mapping.passes.split_addends import split_addends
+from tcjit.mapping.passes.split_copies import split_copies
 from tcjit.mapping.passes.split_index_sets import split_index_sets, split_sums
 from tcjit.mapping.passes.split_initialisation import split_initialisation
 from tcjit.mapping.passes.split_reduction import split_reduction
@@ -207,6 +208,7 @@ def build_scop(
     if nests and not options.tile and not program.dynamic:
         assignments = step(collapse_axes, assignments, prove != "none")
     assignments = step(pad_operands, assignments, target if isinstance(target, Machine) else None) if pack else assignments
+    assignments = proved(split_copies, assignments) if nests and pack else assignments
     assignments = proved(split_sums, assignments) if nests and pack else assignments
     assignments = proved(split_terms, assignments) if nests and pack else assignments
     assignments = proved(strip_mine_copies, assignments, target) if nests else assignments

@@ -93,6 +93,7 @@ class _Replacement(Instances):
             "split_selects": lambda old, new: wrong_selects(self, old, new),
             "skew_reductions": lambda old, new: wrong_skews(self, old, new),
             "split_subscripts": lambda old, new: wrong_subscripts(self, old, new),
+            "split_copies": lambda old, new: wrong_subscripts(self, old, new),
             "split_addends": lambda old, new: wrong_addends(self, old, new),
             "split_terms": lambda old, new: wrong_unions(self, old, new),
             "split_unions": lambda old, new: wrong_unions(self, old, new),

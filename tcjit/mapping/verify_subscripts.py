@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import islpy as isl
 
 from tcjit.grammar.affine import affine, condition
-from tcjit.grammar.ast import Access, Binary, Call, Expr, Select
+from tcjit.grammar.ast import Access, Binary, Call, Expr, Select, Unary
+from tcjit.grammar.polynomial import INTEGERS
 from tcjit.grammar.walk import children, same_node
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.instances import Instances
+
+_HOLDS: Mapping[str, Callable[[isl.PwAff, isl.PwAff], isl.Set]] = {
+    "<": isl.PwAff.lt_set, "<=": isl.PwAff.le_set, ">": isl.PwAff.gt_set, ">=": isl.PwAff.ge_set,
+}  # fmt: skip
 
 
 def wrong_subscripts(proof: Instances, old: Assignment, new: Sequence[Assignment]) -> str:
@@ -36,20 +41,42 @@ def _same(proof: Instances, a: Assignment, old: Expr, new: Expr, where: isl.Set)
 
 
 def _equal(proof: Instances, a: Assignment, old: Expr, new: Expr, where: isl.Set) -> bool:
-    texts = _text(old, proof.values), _text(new, proof.values)
-    return old == new or None not in texts and proof.empty(where, a, f"{texts[0]} != {texts[1]}")
+    if old == new:
+        return True
+    if isinstance(old, Select) and isinstance(old.condition, Binary):
+        left, right = _value(proof, a, old.condition.left), _value(proof, a, old.condition.right)
+        there = None if left is None or right is None else _HOLDS[old.condition.op](left, right)
+        arms = () if there is None else ((old.then, where.intersect(there)), (old.other, where.subtract(there)))
+        return bool(arms) and all(_equal(proof, a, arm, new, part) for arm, part in arms)
+    value, other = _value(proof, a, old), _value(proof, a, new)
+    return value is not None and other is not None and bool(value.ne_set(other).intersect(where).is_empty())
 
 
-def _text(expr: Expr, values: Mapping[str, int]) -> str | None:
-    """isl's text of an integer expression, minima and maxima of indices among its parts."""
-    if (known := affine(expr, values)) is not None:
-        return known
-    parts = [_text(child, values) for child in children(expr)]
-    if None in parts or expr.dtype != "int64":
+def _value(proof: Instances, a: Assignment, expr: Expr) -> isl.PwAff | None:
+    """An integer expression of indices, minima, maxima and quotients of these among its parts; None where it is another one."""
+    if (text := affine(expr, proof.values)) is not None:
+        return proof.function(a, text)
+    operands = children(expr)
+    parts = [value for child in operands if (value := _value(proof, a, child)) is not None]
+    if not parts or len(parts) < len(operands) or expr.dtype not in INTEGERS:
         return None
+    one, other = parts[0], parts[-1]
     match expr:
-        case Binary(op="+" | "-" | "*" as op):
-            return f"(({parts[0]}) {op} ({parts[1]}))"
-        case Call(function="min" | "max" as function):
-            return f"{function}({parts[0]}, {parts[1]})"
+        case Unary(op="-"):
+            return one.neg()
+        case Binary(op="+"):
+            return one.add(other)
+        case Binary(op="-"):
+            return one.sub(other)
+        case Binary(op="*") if one.is_cst() or other.is_cst():
+            return one.mul(other)
+        case Binary(op="/" | "%" as op) if other.is_cst():
+            quotient = one.div(other).floor()
+            return quotient if op == "/" else one.sub(quotient.mul(other))
+        case Call(function="min"):
+            return one.min(other)
+        case Call(function="max"):
+            return one.max(other)
+        case Call(function="abs"):
+            return one.max(one.neg())
     return None

@@ -293,6 +293,21 @@ def test_borders_that_repeat_beside_borders_of_zeros(at: str, copied: bool) -> N
     assert (f.compile(x, k).resources["reductions"][0].split(":")[0] != "Y: no nest") and ("X_padded" in f.compile(x, k).source) == copied
 
 
+@pytest.mark.parametrize("size", [128, 50, 36])
+def test_borders_of_dynamic_sizes_under_conditions(size: int) -> None:
+    """What a condition keeps from being read may lie outside of a tensor whose size only a call knows."""
+    text = """def f(float(C,N) X, float(O,C,K) W) -> (Y) {
+        Y(o,i) +=! (i + 2 < N) ? X(c, min(max(i + k - 1, 0), 39)) * W(o,c,k) : 0.0 where i in 0:40 }"""
+    x, w = torch.randn(8, size), torch.randn(16, 8, 3)
+    f = tcjit.define(text, target="cpu", dynamic=["N"]).f
+    places = (torch.arange(40)[:, None] + torch.arange(3) - 1).clamp(0, 39)
+    there = torch.arange(40) + 2 < size
+    wanted = torch.einsum("cik,ock->oi", x[:, places.clamp(max=size - 1)], w) * there
+    for n in (128, size):
+        result = f(torch.nn.functional.pad(x, (0, n - size)), w) if n > size else f(x, w)
+    torch.testing.assert_close(result, wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_gathers_of_sums_that_leave_values_out_are_not_copied() -> None:
     """``4 * h + r`` is never 3, where the subscript might be anything; nor is what a condition keeps from being read."""
     shapes = {"X": (100, 8), "K": (30, 2)}

@@ -94,7 +94,7 @@ def test_every_pass_before_the_scop_shows_what_it_made() -> None:
         "strip_mine_gathers", "unswitch_reductions",
         "split_around_invariants", "hoist_invariants",
         "merge_temporaries", "substitute_forward", "eliminate_dead_instances", "simplify_reductions", "scatter_reductions",
-        "collapse_axes", "pad_operands", "split_sums", "split_terms",
+        "collapse_axes", "pad_operands", "split_copies", "split_sums", "split_terms",
         "strip_mine_copies", "transpose_tables", "fold_contractions", "fuse_parallel_regions", "fuse_outer_loops", "overlap_tiles",
         "fuse_column_reductions", "block_panels", "tile_reductions", "unroll_dims", "expand_operands",
         "transpose_operands", "chunk_reductions", "split_index_sets", "split_initialisation", "settle_outer_loops", "scop",

@@ -106,6 +106,14 @@ def test_taps_far_apart_keep_their_tiles(apart: int, width: int) -> None:
     assert after.assignments[0].extents["r"] == width
 
 
+def test_windows_of_few_terms_have_quotients() -> None:
+    """Two of eight points of an image are at taps of a result of a transposed convolution."""
+    text = """def f(float(C,H) X, float(C,F,4) W) -> (Y) {
+        Y(f,h) +=! 2 * x <= h && h < 2 * x + 4 ? X(c,x) * W(c,f,h - 2 * x) : 0.0 where h in 0:18, x in 0:8 }"""
+    _, after = skewed(text, X=(32, 8), W=(32, 32, 4))
+    assert after.assignments[0].extents["x"] == 2
+
+
 def narrower(a: Assignment) -> Assignment:
     return replace(a, bounds=tuple((name, lower, upper - (name == "j")) for name, lower, upper in a.bounds))
 

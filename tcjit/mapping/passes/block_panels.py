@@ -160,14 +160,15 @@ class _Blocks:
         return sorted(batch, key=lambda dim: -lines[dim])
 
     def in_lines(self, loops: Loops, most: int) -> list[tuple[str, int]]:
-        """The loops over a batch, with blocks of at most so many matrices of the last dimension where these lie in the same lines: each
-        packs whole lines."""
+        """The loops over a batch, with equal blocks of at most so many matrices of the last dimension where these lie in the same lines:
+        each packs most of its lines at once."""
         if not loops:
             return []
         (last, _), s = loops[-1], self.s
         reads = [(flat, DTYPES[access.dtype].bytes) for access, flat in s.reads.items() if any(flat in o.flats for o in self.staged)]
         together = min((LINE // size for flat, size in reads if flat.stride(last) == 1), default=1)
-        return [*loops[:-1], (last, max(1, min(most, together, self.extents[last])))]
+        size = max(size for size in range(1, max(1, min(most, together)) + 1) if self.extents[last] % size == 0)
+        return [*loops[:-1], (last, size)] if size < self.extents[last] else list(loops)
 
     def matrices(self) -> Blocking:
         """The matrices of a batch, each of which is packed where it is used: its panels are not written before, and read from afar."""
@@ -196,7 +197,7 @@ class _Blocks:
         for dim in (leaf.lane, *(row for row, _ in leaf.rows)):
             tiles = -(-self.extents.get(dim, 0) // (size := leaf.tile(dim, core.lanes)))
             block = -(-tiles // threads)
-            if tiles < threads or -(-tiles // block) < threads:
+            if block == tiles or -(-tiles // block) < threads:
                 continue
             if leaf.depth and self.extents[dim] % (block * size):
                 continue  # a matrix unit has no partial tiles, and none overlap where the last block is shorter
@@ -215,7 +216,7 @@ class _Blocks:
         for dim in (leaf.lane, *(row for row, _ in leaf.rows)):
             tiles = -(-self.extents.get(dim, 0) // (size := leaf.tile(dim, self.core.lanes)))
             block = -(-tiles // threads)
-            if tiles >= threads and -(-tiles // block) == threads:
+            if block < tiles and -(-tiles // block) == threads:
                 loops = [(dim, block * size)]
                 torn = TORN * self.core.passed_line * self.torn(dim, block * size)
                 found.append((cycles * (1 + unevenness(tiles, block, threads)) / threads + torn + self.reread(loops), loops))

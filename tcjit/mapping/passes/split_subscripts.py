@@ -11,13 +11,12 @@ from dataclasses import replace
 from functools import partial
 
 from tcjit.grammar.affine import affine
-from tcjit.grammar.arithmetic import index, total
-from tcjit.grammar.ast import Access, Binary, Expr, Select
-from tcjit.grammar.polynomial import names, number
+from tcjit.grammar.ast import Access, Expr
 from tcjit.grammar.walk import with_accesses
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
-from tcjit.mapping.linear_pieces import are_inside, linear_pieces
+from tcjit.mapping.linear_pieces import Ranges, split_access
 from tcjit.mapping.reduction import is_reused
+from tcjit.mapping.storage import Storage
 
 MOST = 3  # linear parts of a subscript
 
@@ -27,30 +26,13 @@ def split_subscripts(before: Assignments) -> Assignments:
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         if a.empty or a.dynamic or a.constraints or a.reduction and is_reused(a.results, a.reads):
             return [a]
-        shapes = {name: storage.shape for name, storage in temporaries.tensors.items()}
-        change = partial(_split, ranges=a.ranges, shapes=shapes, values=before.values)
+        change = partial(_split, ranges=a.ranges, tensors=temporaries.tensors, values=before.values)
         return [replace(a, value=with_accesses(a.value, change))]
 
     return before if before.program.dynamic else rewrite(before, visit)
 
 
-def _split(access: Access, ranges: Mapping[str, tuple[int, int]], shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, int]) -> Expr:
-    """An element, or a choice of elements where a subscript is not linear, but in parts of one index's range that lie inside the tensor."""
-    for axis, sub in enumerate(access.subscripts):
-        dims = list(names(sub))
-        if affine(sub, values) is not None or len(dims) != 1 or dims[0] not in ranges:
-            continue
-        lower, upper = ranges[dims[0]]
-        pieces = linear_pieces(sub, lower, upper - 1, values)
-        if pieces is None or len(pieces) > MOST or not are_inside(pieces, shapes[access.tensor][axis]):
-            continue
-        own, parts = index(dims[0]), list[Expr]()
-        for _, _, factor, constant in pieces:
-            place = total([(factor, own)], constant)
-            part = replace(access, subscripts=(*access.subscripts[:axis], place, *access.subscripts[axis + 1 :]))
-            parts.append(_split(part, ranges, shapes, values))
-        value: Expr = parts.pop()
-        for (_, last, _, _), element in zip(reversed(pieces[:-1]), reversed(parts), strict=True):
-            value = Select(Binary("<=", own, number(last), dtype="bool"), element, value, dtype=access.dtype)
-        return value
-    return access
+def _split(access: Access, ranges: Ranges, tensors: Mapping[str, Storage], values: Mapping[str, int]) -> Expr:
+    """An element, or a choice of those where subscripts are not affine."""
+    axes = {axis: extent for axis, extent in enumerate(tensors[access.tensor].shape) if affine(access.subscripts[axis], values) is None}
+    return split_access(access, ranges, axes, ranges, MOST, values)
