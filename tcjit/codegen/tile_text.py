@@ -188,9 +188,10 @@ class TileText:
     # ------------------------------------------------------------ values
 
     def stays_inside(self, flat: FlatAccess) -> bool:
-        """Whether elements can be read at all points of all tiles."""
+        """Whether elements can be read at all points of all tiles: of an operand where terms are, of others where results are stored."""
         overlaps = [overlap.dim for overlap in self.tiled.tiles.overlaps]
-        return stays_inside(flat, self.s, self.nest, self.width, overlaps)
+        stored = all(flat is not operand for operand in self.flats.values())
+        return stays_inside(flat, self.s, self.nest, self.width, overlaps, stored=stored)
 
     def pointers(self, reads: Mapping[Access, FlatAccess]) -> list[str]:
         """Declarations of the places that are read."""

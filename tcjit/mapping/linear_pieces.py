@@ -42,8 +42,7 @@ def linear_pieces(expr: Expr, first: int, last: int, values: Mapping[str, int], 
             children = left, right
         case Select(condition=Binary(op="<" | "<=" | ">" | ">=", left=left, right=right), then=then, other=other) if choices:
             children = left, right, then, other
-    arms = children[2:]
-    sides = [linear_pieces(child, first, last, values, choices=child in arms) for child in children]
+    sides = [linear_pieces(child, first, last, values, choices=number > 1) for number, child in enumerate(children)]
     if not sides or any(side is None for side in sides):
         return None
     made: list[Piece] = []

@@ -171,15 +171,22 @@ def _overlapping(s: FlatStatement, nest: Nest, width: int) -> list[str]:
     return found
 
 
-def stays_inside(flat: FlatAccess, s: FlatStatement, nest: Nest, width: int, overlaps: Collection[str] = ()) -> bool:
-    """Whether an access is inside its tensor at all points of all tiles, those outside the domain included."""
+def stays_inside(
+    flat: FlatAccess, s: FlatStatement, nest: Nest, width: int, overlaps: Collection[str] = (), *, stored: bool = False
+) -> bool:
+    """Whether an access is inside its tensor at all points of all tiles, those outside the domain included; of what is read where results
+    are ``stored``, also in those behind the last result, which parts of a dimension of several sizes end with."""
     if flat.runtime or any(dim in s.dynamic for dim in flat.form):
         return False
     least = greatest = flat.constant
     for dim, step in flat.form.items():
-        size = 1 if dim in nest.leaf.window or dim in overlaps else nest.leaf.tile(dim, width)
-        reach = step * (-(-s.extent(dim) // size) * size - 1)
-        least, greatest = least + min(0, reach), greatest + max(0, reach)
+        single = dim in nest.leaf.window or dim in overlaps
+        size = 1 if single else nest.leaf.tile(dim, width)
+        last = -(-s.extent(dim) // size) * size - 1
+        if stored and not single:
+            blocks = [s.extent(dim), *(loop.block for loop in nest.loops if loop.dim == dim)]
+            last = sum((-(-outer // inner) - 1) * inner for outer, inner in zip(blocks, blocks[1:])) + size - 1
+        least, greatest = least + min(0, step * last), greatest + max(0, step * last)
     return least >= 0 and greatest < flat.elements
 
 

@@ -18,7 +18,7 @@ from tcjit.grammar.ast import Const
 from tcjit.mapping.isl import context
 from tcjit.mapping.nest.merge_dims import shift_dims
 from tcjit.mapping.nest.nest import Leaf, Loop, Nest
-from tcjit.mapping.nest.statement import FlatStatement
+from tcjit.mapping.nest.statement import FlatAccess, FlatStatement
 from tcjit.mapping.nest.tile import PointCheck, Tiles, stays_inside, tile, verify_tiles
 from tcjit.mapping.nest.tile_tree import tile_tree
 from tcjit.mapping.nest.tiled_statement import KINDS, TiledStatement
@@ -347,3 +347,14 @@ def test_a_last_block_with_fewer_tiles(rows: int, varies: int) -> None:
     s = flat(MATMUL, {"A": (rows, 8), "B": (8, 16)})
     tiled = TiledStatement(s, nest, (), s.body, tile(s, nest, 4), 4, 1.0)
     assert tiled.varying(2) == varies
+
+
+def test_what_is_read_where_results_are_stored_may_lie_behind_the_last_part() -> None:
+    """Three parts of two matrices of five: the last one has a tile without terms, whose results are not stored."""
+    text = "def f(float(B,M,K) X, float(B,K,N) Y, float(B) V) -> (C) { C(b,m,n) +=! X(b,m,k) * Y(b,k,n) }"
+    s = flat(text, {"X": (5, 8, 4), "Y": (5, 4, 16), "V": (5,)})
+    bias = FlatAccess("V", {"b": 1}, 0, 5)
+    loops = [Loop("m", 8), Loop("n", 16), Loop("k", 1)]
+    for parts, inside in (([Loop("b", 2), Loop("b", 1)], False), ([Loop("b", 5), Loop("b", 1)], True), ([Loop("b", 1)], True)):
+        nest = Nest((*parts, *loops), Leaf("n", 1, (("m", 8),), ()))
+        assert stays_inside(bias, s, nest, 16) and stays_inside(bias, s, nest, 16, stored=True) == inside
