@@ -25,6 +25,8 @@ def split_copies(before: Assignments) -> Assignments:
     """The program with copies in linear pieces."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
+        if before.program.dynamic:
+            return [a]
         result = temporaries.tensors[a.tensor]
         order = memory_order(result.layout, len(result.shape))
         lane = a.subscripts[order[-1]] if order else None
@@ -33,7 +35,7 @@ def split_copies(before: Assignments) -> Assignments:
         change = partial(_split, lane=lane.name, ranges=a.ranges, tensors=temporaries.tensors, values=before.values)
         return [replace(a, value=with_accesses(a.value, change))]
 
-    return before if before.program.dynamic else rewrite(before, visit)
+    return rewrite(before, visit)
 
 
 def _split(access: Access, lane: str, ranges: Ranges, tensors: Mapping[str, Storage], values: Mapping[str, int]) -> Expr:

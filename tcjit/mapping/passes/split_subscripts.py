@@ -24,12 +24,12 @@ def split_subscripts(before: Assignments) -> Assignments:
     """The program with elements at linear subscripts in the place of those at minima and maxima of one index and numbers."""
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
-        if a.empty or a.dynamic or a.constraints or a.reduction and is_reused(a.results, a.reads):
+        if before.program.dynamic or a.empty or a.dynamic or a.constraints or a.reduction and is_reused(a.results, a.reads):
             return [a]
         change = partial(_split, ranges=a.ranges, tensors=temporaries.tensors, values=before.values)
         return [replace(a, value=with_accesses(a.value, change))]
 
-    return before if before.program.dynamic else rewrite(before, visit)
+    return rewrite(before, visit)
 
 
 def _split(access: Access, ranges: Ranges, tensors: Mapping[str, Storage], values: Mapping[str, int]) -> Expr:
