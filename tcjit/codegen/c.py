@@ -104,7 +104,10 @@ class CEmitter(LaneEmitter):
             what = f"{lines:,} lines of C, one case of tiles beside another, which a compiler would take minutes for"
             raise MappingError(what, hint="fixed sizes, or a smaller register_tile")
         profile = {**self.profile.totals(), "lines": lines}
-        return Source(text, symbol, self.memory.numbers, self.memory.workspace, sites, host=self.memory.host, profile=profile)
+        memory = self.memory
+        return Source(
+            text, symbol, memory.numbers, memory.workspace, sites, host=memory.host, profile=profile, functions=tuple(functions)
+        )
 
     def prologue(self) -> None:
         """Pointers, scalars and strides out of the ABI's arrays."""
@@ -225,7 +228,15 @@ class CEmitter(LaneEmitter):
         with self.indented("{"):
             for line in printer.accumulators():
                 self.line(line)
+            if not printer.may_speculate:
+                self.block(node.body)
+                return
+            self.line("int tc_again = 0;")
+            printer.speculates = True
             self.block(node.body)
+            printer.speculates = False
+            with self.indented("if (tc_again) {"):
+                self.block(node.body)
 
     def tile(self, node: ir.TileRun) -> None:
         lines = self.tiles[node.statement].lines(node.kind, [self.index(digit) for digit in node.digits])

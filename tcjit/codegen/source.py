@@ -30,7 +30,8 @@ class Source:
     non-zero return value means, in order from 1. ``host`` has what the caller itself must know of a call with dynamic sizes, by name:
     ``workspace``, the bytes of a call, and ``grid 0 x``, the blocks of a launch along an axis. On a GPU ``launches`` run in order,
     ``symbol`` is the first one's, and the arguments named in ``aligned`` must start on a boundary of 16 bytes. ``profile``
-    counts what the kernels do, for ``profile.features``.
+    counts what the kernels do, for ``profile.features``. ``functions`` are those of a text in C that may be in translation units of their
+    own.
     """
 
     text: str
@@ -42,3 +43,4 @@ class Source:
     aligned: tuple[str, ...] = ()
     host: tuple[tuple[str, Expr], ...] = ()
     profile: Mapping[str, float] = field(default_factory=dict, repr=False, compare=False)
+    functions: tuple[str, ...] = ()

@@ -168,7 +168,16 @@ class TilePrinter(TileText):
             inside.lines.append(f"{old} = {self.updated(old, self.tiled.body, operands, kept)};")
         return [f"if ({' && '.join(tests)}) {{", *("  " + line for line in inside.lines), "}"]
 
+    def no_number(self) -> str:
+        """Whether a sum is none."""
+        return f"{self.call('any')}({' | '.join(f'({self.sum(r, v)} != {self.sum(r, v)})' for r, v in self.places)})"
+
     def store(self) -> list[str]:
+        if self.speculates:
+            return [f"tc_again = {self.no_number()};", "if (!tc_again) {", *("  " + line for line in self.stored_sums()), "}"]
+        return self.stored_sums()
+
+    def stored_sums(self) -> list[str]:
         if self.block is None and self.s.start is None and not self.over_terms and not self.s.is_box:  # some results have no terms
             return [*braces(self.results.lines("add")), *self.stored()]
         if self.block is None or self.tiled.has_results_in_blocks:

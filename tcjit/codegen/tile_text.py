@@ -15,11 +15,15 @@ from tcjit.codegen.strided_vectors import SHUFFLED
 from tcjit.codegen.tile_vectors import across, combined, element_type, suffix, vector_type
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Select, Unary
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.walk import walk
 from tcjit.mapping.nest.statement import FlatAccess, PointwiseStore
 from tcjit.mapping.nest.tile import PointCheck, stays_inside
 from tcjit.mapping.nest.tiled_statement import TiledStatement
 from tcjit.mapping.nest.vector_forms import INTEGER_POWER, NARROW, is_dot_product, predicated
+from tcjit.mapping.reduction import identity
+
+MASK_REGISTERS = 64  # bytes of vectors for which a processor has such
 
 Point = Mapping[str, int]  # of dimensions inside the tile; others are 0 there
 Pointwise = Callable[[PointwiseStore, str, Mapping[Access, str]], str]
@@ -64,6 +68,7 @@ class TileText:
         rows = product(*(range(count) for _, count in leaf.rows))
         self.rows: list[Point] = [dict(zip((dim for dim, _ in leaf.rows), at, strict=True)) for at in rows]
         self.numbers: Iterator[int] = count()  # of the loads of the kind of tile at hand
+        self.speculates = False  # while masked products are written as products with 0 (``may_speculate``)
         self.sums_in_memory = ""  # an array that has the accumulators, row by row, when they are complete
 
     @property
@@ -75,6 +80,16 @@ class TileText:
     def over_terms(self) -> bool:
         """Whether lanes hold partial results, which are combined at the end."""
         return self.nest.leaf.lane in self.s.terms
+
+    @property
+    def may_speculate(self) -> bool:
+        """Whether masked products are first summed up as products with 0, which takes no instruction for each where a mask is no register
+        of its own, and again under their masks where a sum is no number then: 0 times an infinity or a NaN makes one of it, which stays."""
+        term = predicated(self.tiled.body, self.s.operator)
+        product = term is not None and self.s.operator == "+=" and isinstance(term.then, Binary) and term.then.op == "*"
+        blends = self.width * DTYPES[self.dtype].bytes < MASK_REGISTERS and DTYPES[self.dtype].kind == "float"
+        starts = self.s.start == identity(self.s.operator, self.dtype) and self.nest.block_loop(self.s) is None
+        return product and blends and starts
 
     def single_tile(self, dim: str) -> bool:
         """Whether a dimension's tile always begins at 0."""
@@ -300,6 +315,10 @@ class TileText:
         """An accumulator with one more term, in the lanes of a mask alone where there is one."""
         if (term := predicated(body, self.s.operator)) is not None:
             lanes = condition_mask(term.condition, self.ending, lambda part: self.value(part, operands))
+            if self.speculates and not mask and isinstance(product := term.then, Binary):
+                factors = sorted((product.left, product.right), key=self.moves_with_lanes)
+                first, second = (self.value(factor, operands) for factor in factors)
+                return f"({old} + ({self.call('or_zero')}({first}, {lanes}) * {second}))"
             return self.updated(old, term.then, operands, f"({lanes} & {mask})" if mask else lanes)
         if mask and self.s.operator == "+=" and not is_dot_product(body) and getattr(body, "op", "") != "*":  # no multiply-add
             return f"{self.call('add_masked')}({old}, {self.value(body, operands)}, {mask})"
@@ -308,6 +327,9 @@ class TileText:
         else:
             new = self.combined(old, self.value(body, operands))
         return f"{self.call('blend')}({old}, {new}, {mask})" if mask else new
+
+    def moves_with_lanes(self, factor: Expr) -> bool:
+        return any(self.nest.leaf.lane in self.flats[part].dims for part in walk(factor) if isinstance(part, Access))
 
     def combined(self, old: str, new: str) -> str:
         return combined(self.s.operator, self.ending, old, new)

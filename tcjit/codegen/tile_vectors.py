@@ -87,6 +87,7 @@ TC_TILE int tc_any$N(tc_mask$N m) { return m != 0; }
 TC_TILE int tc_all$N(tc_mask$N m) { return m == TC_ALL$N; }
 TC_TILE int tc_lane$N(tc_mask$N m, int l) { return m >> l & 1; }
 TC_TILE $V tc_blend$N($V a, $V b, tc_mask$N m) { return ($V)__builtin_ia32_blendm$P_512_mask(($A)a, ($A)b, m); }
+TC_TILE $V tc_or_zero$N($V v, tc_mask$N m) { return tc_blend$N(($V){0}, v, m); }
 TC_TILE $V tc_add_masked$N($V a, $V b, tc_mask$N m) { return tc_blend$N(a, a + b, m); }
 TC_TILE $V tc_load_masked$N(const $E *p, tc_mask$N m) { return ($V)__builtin_ia32_load$U512_mask((const void *)p, ($A){0}, m); }
 TC_TILE void tc_store_masked$N($E *p, $V v, tc_mask$N m) { __builtin_ia32_store$U512_mask((void *)p, ($A)v, m); }
@@ -126,7 +127,8 @@ TC_TILE $V tc_in_register$N($V v) {
   return v;
 }
 TC_TILE $V tc_blend$N($V a, $V b, tc_mask$N m) { return tc_select$N(m, b, a); }
-TC_TILE $V tc_add_masked$N($V a, $V b, tc_mask$N m) { return a + ($V)((tc_lanes$N)b & m); }
+TC_TILE $V tc_or_zero$N($V v, tc_mask$N m) { return ($V)((tc_lanes$N)v & m); }
+TC_TILE $V tc_add_masked$N($V a, $V b, tc_mask$N m) { return a + tc_or_zero$N(b, m); }
 """
 
 _LANE_BY_LANE = """

@@ -48,10 +48,10 @@ class Assignment(StatementForm):
         """The accesses of the value, each as often as it has them."""
         return tuple(access for access, _ in guarded_accesses(self.value))
 
-    @property
-    def inputs(self) -> set[str]:
+    @cached_property
+    def inputs(self) -> frozenset[str]:
         """The tensors that the value reads."""
-        return {access.tensor for access in self.reads}
+        return frozenset(access.tensor for access in self.reads)
 
     @property
     def start_constraints(self) -> tuple[str, ...]:
@@ -59,11 +59,11 @@ class Assignment(StatementForm):
         blocks = self.outer is not None and (self.outer.rest is not None or self.outer.columns and not self.reduces_rows)
         return self.constraints if blocks else ()
 
-    @property
-    def tensors_read(self) -> set[str]:
+    @cached_property
+    def tensors_read(self) -> frozenset[str]:
         """The tensors that value, subscripts and start read."""
         exprs = (self.value, *self.subscripts, *([self.start] if self.start is not None else []))
-        return {part.tensor for expr in exprs for part in walk(expr) if isinstance(part, Access)}
+        return frozenset(part.tensor for expr in exprs for part in walk(expr) if isinstance(part, Access))
 
     @property
     def final(self) -> bool:

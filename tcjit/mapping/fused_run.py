@@ -48,6 +48,11 @@ class FusedRun:
         run.add(a, tuple(name for name, _ in bounds), accesses)
         return run
 
+    def copy(self) -> FusedRun:
+        """The same, to which others may be added."""
+        axes, sets = dict(self.axes), (set(self.written), set(self.accumulating), set(self.independent))
+        return FusedRun(self.extents, list(self.dims), axes, *sets)
+
     def take(self, a: Assignment, accesses: Sequence[Access], *, accumulates: bool = False, broadcasts: bool = False) -> bool:
         """Add an assignment, if it uses what others of the run compute, or what they read, and any loop is left that all can share; one
         over its terms where it ``accumulates`` results that nothing of the run uses. ``broadcasts``: whether a loop may have, of operands

@@ -234,8 +234,9 @@ class Scop:
 
     @cached_property
     def elements(self) -> isl.UnionSet:
-        """Every element of every tensor."""
-        boxes = [f"{t.element}{' : ' if t.inside else ''}{' and '.join(t.inside)}" for t in self.tensors]
+        """Every element of every tensor that its statements access."""
+        accessed = {name for s in self.statements for name in (s.tensor, *(access.tensor for access, _ in s.reads))}
+        boxes = [f"{t.element}{' : ' if t.inside else ''}{' and '.join(t.inside)}" for t in self.tensors if t.name in accessed]
         return union_set(self.ctx, boxes, self.parameters)
 
     def universe(self, tensor: str) -> isl.UnionSet:

@@ -19,8 +19,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -164,22 +165,34 @@ def identity(memory: Notes | None = None) -> str:
         return known.identity if known is not None else "none"
 
 
-def build(source_text: str, symbol: str, extra_flags: Sequence[str] = (), memory: Notes | None = None) -> bytes:
-    """Compile C text and return the bytes of the shared object.
+def build(units: str | Sequence[str], symbol: str, extra_flags: Sequence[str] = (), memory: Notes | None = None) -> bytes:
+    """Compile C text, or that of several translation units side by side, and return the bytes of the shared object.
 
     A refusal is a CompileError with the compiler's own words; the source then stays in the directory that the error names.
     """
     tool = compiler(memory)
     held = _temporary()
     folder = Path(held.path)
-    source = folder / "kernel.c"  # relative names below: the directory's own must not reach the binary
-    try:
-        source.write_text(source_text, encoding="utf-8")
-        command = (*tool.command, *tool.flags, *extra_flags, source.name, "-o", "kernel.so", *tool.libraries)
-        status, words = execute(command, folder)
+    texts = [units] if isinstance(units, str) else units
+    names = ["kernel.c", *(f"kernel{n}.c" for n in range(1, len(texts)))]  # relative: the directory's own must not reach the binary
+
+    def run(inputs: Sequence[str], output: str, flags: Sequence[str], libraries: Sequence[str] = ()) -> None:
+        status, words = execute((*tool.command, *flags, *extra_flags, *inputs, "-o", output, *libraries), folder)
         if status != 0:
-            hint = _room(words, held) or f"please report it with the source, kept in {os.path.join(held.keep(), source.name)}"
+            hint = _room(words, held) or f"please report it with the source, kept in {os.path.join(held.keep(), inputs[0])}"
             raise CompileError(f"{tool.path} refused the code generated for {symbol}:\n{shortened(words)}", hint=hint)
+
+    try:
+        for name, text in zip(names, texts, strict=True):
+            (folder / name).write_text(text, encoding="utf-8")
+        if len(names) > 1:
+            flags, objects = [*(flag for flag in tool.flags if flag != "-shared"), "-c"], [name.replace(".c", ".o") for name in names]
+            with ThreadPoolExecutor(len(names)) as pool:
+                tasks = [pool.submit(copy_context().run, run, [name], made, flags) for name, made in zip(names, objects, strict=True)]
+            for task in tasks:
+                task.result()
+            names = objects
+        run(names, "kernel.so", tool.flags, tool.libraries)
         return (folder / "kernel.so").read_bytes()
     except OSError as error:
         raise CompileError(f"cannot compile {symbol} in {folder}: {error.strerror}", hint="room in TMPDIR") from error

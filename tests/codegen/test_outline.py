@@ -5,11 +5,14 @@ Modules: codegen.outline
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+
 import pytest
 import torch
 
 import tcjit
-from tcjit.codegen.outline import LEAST_LINES, outline
+from tcjit.codegen.outline import LEAST_LINES, LONG, UNIT, outline, translation_units
 
 PROLOGUE = [
     "  float *restrict O = tensors[0];",
@@ -64,14 +67,64 @@ def test_loops_that_share_one_of_threads_are_functions_of_its_variable(block: bo
         [*loop("T", "O"), *loop("O", "T", bound="8")],
         [*loop("T", "O", bound="n"), *loop("O", "T", bound="n")],
         [*loop("T", "O")[:3], "  }", *loop("O", "T")[:3], "  }"],
-        ["  {", "    float tc_a;", *loop("T", "O", 2), *loop("O", "T", 2), "  }"],
+        ["  {", "    float tc_a;", *loop("T", "O", 2, bound="tc_a"), *loop("O", "T", 2, bound="tc_a"), "  }"],
+        [line.replace("= X[c0]", "= TC_AT(c0, 8, TC_FLAG(1, 1))") for line in (*loop("T", "X"), *loop("O", "X"))],
         ["  int64_t c1 = 0;", *loop("T", "O", bound="c1"), *loop("O", "T", bound="c1")],
         ["  for (int64_t c0 = 0; c0 <= 7; ++c0) O[c0] = 0.0f;", "  T[0] = O[0];"] * 20,
     ],
-    ids="a constant tensor|one tensor twice|another bound|a dynamic size|short|beside variables|a variable before|no braces".split("|"),
+    ids="a constant tensor|one tensor twice|another bound|a dynamic size|short|beside variables|checks|a variable|no braces".split("|"),
 )
 def test_what_stays(lines: list[str]) -> None:
     assert outline(PROLOGUE, lines) == ([], lines)
+
+
+def test_names_of_their_own_may_be_others_elsewhere() -> None:
+    head = ["#pragma omp parallel num_threads(threads)", "  {"]
+    other = ["    const float tc_x0 = 2.0f;", "    O[0] = tc_x0;"]  # between the loops
+    loops = [loop("T", "O", 2), loop("O", "T", 2)]
+    used = [[line.replace(";", " * tc_x0;") if "+ 3" in line else line for line in lines] for lines in loops]
+    own = [[lines[0], "      const float tc_x0 = 1.0f;", *lines[1:]] for lines in used]
+    functions, body = outline(PROLOGUE, [*head, *other, *own[0], *own[1], "  }"])
+    assert body == [*head, *other, "  tc_outlined0(T, O, threads);", "  tc_outlined0(O, T, threads);", "  }"]
+    assert "const float tc_x0 = 1.0f;" in functions[0]
+    assert outline(PROLOGUE, [*head, *other, *used[0], *used[1], "  }"])[0] == []
+
+
+def test_all_loops_of_a_long_kernel_are_functions_and_make_several_units() -> None:
+    lines = [line for number in range(2 * LONG // LEAST_LINES) for line in loop("T", "O", bound=str(number))]
+    functions, body = outline(PROLOGUE, lines)
+    assert len(functions) == 2 * LONG // LEAST_LINES and [line.split("(")[0].strip() for line in body] == [
+        f"tc_outlined{number}" for number in range(len(functions))
+    ]
+    few = [line for number in range(LONG // LEAST_LINES // 2) for line in loop("T", "O", bound=str(number))]
+    assert outline(PROLOGUE, few) == ([], few)
+    text = "\n".join(["#include <stdint.h>", *functions, "int64_t f(void) {", *body, "}"])
+    for most in (2, 3, 100):
+        units = translation_units(text, functions, most)
+        assert len(units) == min(most, text.count("\n") // UNIT) > 1
+        assert sum("int64_t f(void) {" in unit for unit in units) == 1 and "int64_t f(void) {" in units[0]
+        for number in range(len(functions)):
+            name = f"void tc_outlined{number}(float *restrict T, float *restrict O, int threads)"
+            assert sum(f"{name} {{" in unit for unit in units) == 1 and f"{name};" in units[0]
+        assert all(unit.startswith("#include <stdint.h>\n") and "static" not in unit for unit in units)
+        assert max(unit.count("\n") for unit in units) < 1.5 * text.count("\n") / len(units) + len(functions)
+    assert translation_units(text, functions, 1) == translation_units(text, [], 2) == [text]
+
+
+def test_a_long_kernel_computes_the_same_in_one_unit_as_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = "".join(f"H{n + 1}(i,j) +=! H{n}(i,k) * W(k,j)  H{n + 1}(i,j) = tanh(H{n + 1}(i,j) + {n}.5 * H{n}(j,i))  " for n in range(7))
+    text = f"def f(float(N,N) H0, float(N,N) W) -> (H7) {{ {steps} }}"
+    torch.manual_seed(0)
+    made = []
+    for most in (1, 2, 3):
+        split = lambda text, functions, _, most=most: made.append(translation_units(text, functions, most)) or made[-1]  # noqa: E731
+        monkeypatch.setattr("tcjit.codegen.outline.translation_units", split)
+        tensors = [torch.randn(32 + most, 32 + most) / 6 for _ in range(2)]
+        expected = tensors[0].double()
+        for n in range(7):
+            expected = torch.tanh(expected @ tensors[1].double() + (n + 0.5) * expected.T)
+        torch.testing.assert_close(tcjit.define(text).f(*tensors), expected.float(), rtol=1e-3, atol=1e-4)
+    assert [len(units) for units in made] == [1, 2, 3] and all("tc_outlined" in unit for unit in made[-1])
 
 
 @pytest.mark.parametrize("size", [64, 200])
@@ -83,7 +136,8 @@ def test_layers(size: int) -> None:
     torch.manual_seed(0)
     tensors = [torch.randn(size, size) / size**0.5 for _ in range(6)]
     made = kernel(*tensors)
-    assert made.source.count("tc_outlined0(") >= 4 and "tc_outlined1(" not in made.source
+    calls = Counter(re.findall(r"tc_outlined\d+\(", made.source))
+    assert max(calls.values()) >= 4
     expected = tensors[0].double()
     for weight in tensors[1:]:
         expected = (expected @ weight.double()).relu()

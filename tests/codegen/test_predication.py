@@ -67,6 +67,31 @@ def test_terms_that_do_not_count_are_not_computed_with() -> None:
     assert torch.equal(found, torch.where(q > 0, a, 0.0) @ torch.where(torch.isnan(b), 0.0, b)) and bool(found.isfinite().all())
 
 
+@pytest.mark.parametrize("width", [4, 8])
+@pytest.mark.parametrize("where", ["k", "n", "both"])
+@pytest.mark.parametrize("dtype", ["float", "double"])
+def test_infinities_under_masks_do_not_count(dtype: str, where: str, width: int) -> None:
+    """Where masks are vectors, sums of products with 0 that are no numbers are computed again: those of terms that do not count."""
+    a, b, q = arguments(TYPES[dtype])
+    mask = {"k": q[:, :, None] > 1, "n": (q.sum(0)[:, None] > b)[None], "both": q[:, :, None] > b[None]}[where].expand(37, 29, 61)
+    test = {"k": "Q(m,k) > 1", "n": "S(k) > B(k,n)", "both": "Q(m,k) > B(k,n)"}[where]
+    text = f"def f({dtype}(M,K) A, {dtype}(K,N) B, {dtype}(M,K) Q, {dtype}(K) S) -> (C, D) {{ C(m,n) +=! ({test}) ? A(m,k) * B(k,n) : 0.0 "
+    kernel = tcjit.define(f"{text} D(m,n) = 2.0 * C(m,n) + 1.0 }}").f.compile(a, b, q, q.sum(0), options=tcjit.Options(vector_width=width))
+    if torch.finfo(a.dtype).bits // 8 * width < 64:
+        assert "tc_again" in kernel.source and "tc_or_zero" in kernel.source
+    generator = torch.Generator().manual_seed(1)
+    for number, values in enumerate(([], [float("inf")], [float("nan")], [float("-inf"), float("nan"), float("inf")])):
+        left, right = a.clone(), b.clone()
+        for value in values:
+            for tensor in (left, right) if where == "k" else (left,):
+                at = torch.randint(tensor.numel(), (1 + number,), generator=generator)
+                tensor.view(-1)[at] = value
+        terms = torch.where(mask, left[:, :, None] * right[None], 0)
+        found = kernel(left, right, q, q.sum(0))
+        torch.testing.assert_close(found[0], terms.sum(1), rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(found[1], 2 * terms.sum(1) + 1, rtol=0, atol=0, equal_nan=True)
+
+
 def test_other_values_are_selected() -> None:
     """One that changes the sum is a term as well."""
     a, b, q = arguments(torch.float32)

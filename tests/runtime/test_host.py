@@ -183,6 +183,29 @@ def test_refused_code_keeps_its_source(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert list(tmp_path.rglob("kernel.c")) == kept, "what compiles leaves nothing behind"
 
 
+def test_several_units_are_one_library(tmp_path: Path) -> None:
+    """Each is compiled by itself; what one refuses is said as of one, and the source of that is kept."""
+    texts = ["long g(void);\nlong f(void) { return g() + 1; }\n", '__attribute__((visibility("hidden"))) long g(void) { return 41; }\n']
+    library = host.build(texts, "f")
+    assert host.build(texts, "f") == library and b"/tcjit-" not in library
+    path = tmp_path / "units.so"
+    path.write_bytes(library)
+    assert ctypes.CFUNCTYPE(ctypes.c_long)(host.load(path, "f"))() == 42
+    assert not hasattr(ctypes.CDLL(str(path)), "g")
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_a_refused_unit_keeps_its_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wrong: int) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    texts = ["long f(void) { return 1; }\n", "long g(void) { return 2; }\n"]
+    texts[wrong] = "long h(void) { return undeclared_thing; }\n"
+    name = ["kernel.c", "kernel1.c"][wrong]
+    with pytest.raises(CompileError, match=rf"refused the code generated for f:(.|\n)*{name}:1.*undeclared_thing") as caught:
+        host.build(texts, "f")
+    (kept,) = tmp_path.rglob(name)
+    assert kept.read_text() == texts[wrong] and str(kept) in caught.value.hint
+
+
 def test_every_fact_of_a_compiler_is_part_of_its_identity() -> None:
     tool = host.compiler()
     others = {"command": ("x",), "version": "x", "target": "x", "cpu": "x", "flags": (), "libraries": (), "stamps": (), "script": "x"}

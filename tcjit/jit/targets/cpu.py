@@ -63,7 +63,10 @@ class Cpu(Target):
         return mapped, steps.run("code", lambda: emit_c(mapped, dialect, machine, checked=checked), show=lambda s: s.text, file="kernel.c")
 
     def build(self, source: Source, program: Program) -> tuple[bytes, Mapping[str, Any]]:
-        return host.build(source.text, source.symbol, memory=cache.store()), {}
+        from tcjit.codegen.outline import translation_units
+
+        units = translation_units(source.text, source.functions, host.cores())
+        return host.build(units, source.symbol, memory=cache.store()), {}
 
     def load(self, record: Mapping[str, Any], library: Path) -> LoadedKernel:
         """Loading comes after ``import torch``, whose OpenMP the kernel shares."""

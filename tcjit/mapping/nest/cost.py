@@ -35,6 +35,7 @@ ACROSS_LANES = 5.5  # dependent multiply-adds that the sum over the lanes of a r
 CONVERSION = 2.0  # of a vector of narrower elements as it is loaded
 CHAINS = 2.0  # times the sums that one multiply-add's latency asks for, at which none of it shows
 SPILL = 0.2  # cycles of a step for each accumulator, where a window that is written out leaves few registers: some go through memory
+MASK_REGISTERS = 2  # for a mask that is a vector, and what makes it
 SPARE_REGISTERS = 2  # that the compiler wants for such a window
 LOOP_OVERHEAD = 3.0  # cycles in which a loop over a term ends and begins again
 WALK, MANY_PAGES = 25.0, 4096  # cycles of each of so many pages that a tile reads one after the other: of fewer the second TLB has some
@@ -95,7 +96,12 @@ class TileCosts(TileSpace):
     @cached_property
     def update(self) -> float:
         """Cycles of one update of all accumulators, for each of them, but for the mask of a row."""
-        return (instructions(self.body, self.s.operator) - self.row_mask) * self.core.multiply_add
+        return (instructions(self.body, self.s.operator) + self.masks_vectors - self.row_mask) * self.core.multiply_add
+
+    @cached_property
+    def masks_vectors(self) -> bool:
+        """Whether the mask of an update is a vector, with which a factor is masked, and no register of another kind."""
+        return predicated(self.body, self.s.operator) is not None and self.core.lanes * self.core.element < LINE
 
     @cached_property
     def row_mask(self) -> float:
@@ -105,7 +111,7 @@ class TileCosts(TileSpace):
         moves = any(isinstance(part, Access) and self.lane in self.operands[int(part.tensor[1:])].dims for part in read)
         if term is None or moves:
             return 0.0
-        return instructions(self.body, self.s.operator) - instructions(term.then, self.s.operator)
+        return instructions(self.body, self.s.operator) - instructions(term.then, self.s.operator) + self.masks_vectors
 
     @cached_property
     def uses(self) -> tuple[OperandUse, ...]:
@@ -118,8 +124,9 @@ class TileCosts(TileSpace):
 
     def has_room(self, shape: Shape) -> bool:
         """Whether registers suffice, and the text is not too long."""
-        accumulators = shape.accumulators
-        return accumulators + self.operand_registers(shape) + 1 <= self.core.registers and self.points * accumulators <= MAX_UPDATES
+        accumulators, masks = shape.accumulators, MASK_REGISTERS if self.masks_vectors else 0
+        used = accumulators + self.operand_registers(shape) + 1 + masks
+        return used <= self.core.registers and self.points * accumulators <= MAX_UPDATES
 
     def tiles(self, shape: Shape) -> tuple[int, int]:
         """How many tiles there are, and the steps of each."""

@@ -35,6 +35,19 @@ def moduli(domain: isl.Set, dims: tuple[str, ...]) -> dict[str, int]:
     return found
 
 
+def divisors(s: AffineStatement) -> dict[str, int]:
+    """For each dimension that an access divides, the number of residue classes in which its quotients are linear forms."""
+    found: dict[str, int] = {}
+    for place in (s.write, *s.reads.values(), *s.start_reads.values()):
+        for form in (place.fixed, *(subscript for _, _, subscript in place.runtime)):
+            for _, aff in form.intersect_domain(s.domain).gist(s.domain).coalesce().get_pieces():
+                for quotient in (aff.get_div(at) for at in range(aff.dim(DIM.div))):
+                    for at, dim in enumerate(s.dims):
+                        count = quotient.get_coefficient_val(DIM.in_, at).get_den_val().to_python()
+                        found[dim] = lcm(found.get(dim, 1), count)
+    return {dim: count for dim, count in found.items() if count > 1}
+
+
 def split_residues(s: AffineStatement) -> list[tuple[AffineStatement, isl.MultiAff]]:
     """The statements of all classes with a point, each with the map from its points to the whole's.
 
@@ -43,6 +56,8 @@ def split_residues(s: AffineStatement) -> list[tuple[AffineStatement, isl.MultiA
     """
     ctx = s.domain.get_ctx()
     counts = moduli(s.domain, s.dims)
+    for dim, count in divisors(s).items():
+        counts[dim] = lcm(counts.get(dim, 1), count)
     if any(counts.get(dim, 1) > 1 for dim in s.shared):
         raise MappingError("residue classes of a dimension whose loop other statements share")
     total = prod(counts.values())

@@ -163,18 +163,20 @@ class _Fusion:
         run = FusedRun.of(a, self.uses[first].accesses) if a.outer is None else None
         if run is None:
             return []
-        best = [[(dim, 1)] for dim in self.of_classes(self.uses[first])[:1]] if divided_dims(a) else []
-        for end in range(first + 1, len(self.program)):
-            a, accesses = self.program[end], self.uses[end].accesses
-            if a.outer is not None:
+        runs = list[FusedRun]()
+        for uses in self.uses[first + 1 :]:
+            one, accesses = uses.a, uses.accesses
+            if one.outer is not None:
                 break
-            taken = run.take(a, accesses, accumulates=self.may_accumulate(a), broadcasts=True) or run.take_independent(a, accesses)
+            taken = run.take(one, accesses, accumulates=self.may_accumulate(one), broadcasts=True) or run.take_independent(one, accesses)
             if not taken or not run.possible:
                 break
-            loops = [] if run.independent else self.worth(first, end + 1, run)
-            if loops:
-                best = self.in_digits(first, _of_members(run, loops)) or best
-        return best
+            runs.append(run.copy())
+        for run in reversed(runs):  # of each that pays the plans of all its nests are made
+            loops = [] if run.independent else self.worth(first, first + len(run.dims), run)
+            if loops and (members := self.in_digits(first, _of_members(run, loops))):
+                return members
+        return [[(dim, 1)] for dim in self.of_classes(self.uses[first])[:1]] if divided_dims(a) else []
 
     def may_accumulate(self, a: Assignment) -> bool:
         """Whether an assignment may have sums of blocks of its terms, which it adds up exactly as its own are."""

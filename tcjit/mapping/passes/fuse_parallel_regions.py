@@ -9,6 +9,7 @@ Optimizing Compilers for Modern Architectures (2001), which removes the barriers
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 
 from tcjit.grammar.ast import Select
 from tcjit.grammar.dtypes import DTYPES
@@ -36,10 +37,10 @@ def fuse_parallel_regions(before: Assignments, options: Options, machine: Machin
     program, temporaries = before.assignments, Temporaries(before)
     number = 1 + max((a.outer.number for a in program if a.outer), default=-1)
     chunks = [number_of_chunks(a, temporaries, before, options, machine) > 1 if a.reduction else False for a in program]
-    assignments: list[Assignment] = []
+    regions, assignments = _Regions(before, machine), list[Assignment]()
     while (first := len(assignments)) < len(program):
         end = next((at for at in range(first, len(program)) if program[at].outer or chunks[at]), len(program))
-        loops = _Regions(before, machine).longest(first, end) if end - first > 1 else {}
+        loops = regions.longest(first, end) if end - first > 1 else {}
         for at in range(first, 1 + max(loops, default=first)):
             a = program[at]
             assignments.append(under_loops(a, number, [loops[at]], private=True) if at in loops else a)
@@ -51,18 +52,20 @@ class _Regions:
     """A program, and what its assignments take in one region of threads or in several."""
 
     def __init__(self, before: Assignments, machine: Machine) -> None:
-        self.machine, self.program, self.tensors = machine, before.assignments, before.storages
+        self.machine, self.tensors = machine, before.storages
+        self.uses = [Uses(a) for a in before.assignments]
+        self.cycles, self.more = cache(self._cycles), cache(self._more)
 
     def longest(self, first: int, end: int) -> Loops:
         """The loops that assignments from the first on share, those before the ``end`` at most. What uses nothing of theirs stands before
         them (``settle_outer_loops``)."""
-        uses = Uses(self.program[first])
+        uses = self.uses[first]
         run = FusedRun.of(uses.a, uses.accesses)
         if run is None or not may_have_nest(uses):
             return {}
         members, best = {first: uses}, dict[int, tuple[str, int]]()
         for at in range(first + 1, end):
-            uses = Uses(self.program[at])
+            uses = self.uses[at]
             if not may_have_nest(uses):
                 break
             if not run.take(uses.a, uses.accesses):
@@ -98,31 +101,34 @@ class _Regions:
     def cost(self, members: Sequence[Uses], run: FusedRun, loop: int) -> float:
         """Cycles that blocks of a loop take more: threads pack the same operands, have blocks of different sizes, or write parts of the
         same lines; infinite where there is not a block for each thread."""
-        costs, threads, extent = self.machine.costs, self.machine.threads, run.extents[loop]
+        threads, extent = self.machine.threads, run.extents[loop]
         size = -(-extent // threads)
         if -(-extent // size) < threads:
             return float("inf")
-        packed, torn, rows = 0.0, 0, 0.0
-        for uses, (dim,) in zip(members, run.shared([loop])):
-            if any(isinstance(part, Select) and dim in names(part.condition) for part in walk(uses.a.value)):
-                return float("inf")
-            if not uses.keeps_reuse([dim], size, least=REUSE):
-                return float("inf")
-            for access, moving in uses.reads.items() if uses.is_contraction else ():
-                storage = self.tensors[access.tensor]
-                last = next((sub for sub, step in zip(access.subscripts, storage.strides) if step == 1), None)
-                if dim not in moving and last is not None and set(names(last)) & set(uses.a.reduction):
-                    packed += costs.transpose * storage.elements * (threads - 1) / threads
-            torn += self.torn(uses.a, dim, size)
-            rows += self.in_rows(uses) / threads
+        more = sum(self.more(uses, dim, size) for uses, (dim,) in zip(members, run.shared([loop])))
         uneven = size * threads / extent - 1
-        return packed + uneven * self.time(members) + TORN * costs.passed_line * torn + rows
+        return more + uneven * self.time(members)
+
+    def _more(self, uses: Uses, dim: str, size: int) -> float:
+        """Cycles that blocks of so many points of a dimension take more in one assignment."""
+        costs, threads = self.machine.costs, self.machine.threads
+        if any(isinstance(part, Select) and dim in names(part.condition) for part in walk(uses.a.value)):
+            return float("inf")
+        if not uses.keeps_reuse([dim], size, least=REUSE):
+            return float("inf")
+        packed = 0.0
+        for access, moving in uses.reads.items() if uses.is_contraction else ():
+            storage = self.tensors[access.tensor]
+            last = next((sub for sub, step in zip(access.subscripts, storage.strides) if step == 1), None)
+            if dim not in moving and last is not None and set(names(last)) & set(uses.a.reduction):
+                packed += costs.transpose * storage.elements * (threads - 1) / threads
+        return packed + TORN * costs.passed_line * self.torn(uses.a, dim, size) + self.in_rows(uses) / threads
 
     def time(self, members: Iterable[Uses]) -> float:
         """Cycles of assignments that threads share evenly."""
         return sum(map(self.cycles, members)) / self.machine.threads
 
-    def cycles(self, uses: Uses) -> float:
+    def _cycles(self, uses: Uses) -> float:
         """Those of an assignment in whole vectors, on one core."""
         lanes = self.machine.lanes(DTYPES[uses.a.value.dtype].bytes)
         return uses.a.points * max(1, operations(uses.a.value)) / lanes / self.machine.costs.fma_rate

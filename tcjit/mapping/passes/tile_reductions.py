@@ -6,7 +6,7 @@ reads every element once is bound by memory: it shares its loops with the statem
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations
@@ -457,7 +457,7 @@ def _beside(program: Sequence[Assignment], number: int) -> list[Assignment]:
     return found
 
 
-def _walk_alike(other: Assignment, names: set[str], tensors: Mapping[str, Storage], values: Mapping[str, int]) -> bool:
+def _walk_alike(other: Assignment, names: Collection[str], tensors: Mapping[str, Storage], values: Mapping[str, int]) -> bool:
     """Whether an assignment walks along memory in some tensor as it does in its result: loops for both suit those that only read it."""
     near = [dim for dim, _, _ in other.results if stride_in(tensors[other.tensor], other.subscripts, dim, values) == 1]
     if other.reduction or other.tensor in names or not near:  # a reduction may walk along its terms
@@ -466,7 +466,7 @@ def _walk_alike(other: Assignment, names: set[str], tensors: Mapping[str, Storag
     return any(stride_in(tensors[access.tensor], access.subscripts, near[0], values) in (0, 1, None) for access in reads)
 
 
-def _runs_by_rows(other: Assignment, names: set[str], tensors: Mapping[str, Storage], values: Mapping[str, int]) -> bool:
+def _runs_by_rows(other: Assignment, names: Collection[str], tensors: Mapping[str, Storage], values: Mapping[str, int]) -> bool:
     """Whether an assignment reads elements of tensors one row after the other, each for one result or all of a row for one."""
     reads = [access for access in other.reads if access.tensor in names]
     steps = [(dim, stride_in(tensors[access.tensor], access.subscripts, dim, values)) for access in reads for dim in other.dims]

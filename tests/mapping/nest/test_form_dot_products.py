@@ -53,7 +53,8 @@ def computed(text: str, arrays: Sequence[np.ndarray], folder: Path, flags: Seque
     pointers = (ctypes.c_void_p * (1 + len(arrays)))(*(array.ctypes.data for array in (result, *arrays)))
     place = -(-workspace.ctypes.data // 64) * 64
     assert function(pointers, (ctypes.c_int64 * 8)(), ctypes.c_void_p(place), 1) == 0
-    return result, source.text.partition(f"int64_t {source.symbol}(")[2]
+    kernel = source.text.partition(f"int64_t {source.symbol}(")[2]
+    return result, "\n".join([*source.functions, kernel])
 
 
 def filled(dtype: str, shape: tuple[int, ...], seed: int) -> np.ndarray:

@@ -12,7 +12,15 @@ import pytest
 from support.nests import DIM, points, restricted, results_of, terms_of
 
 from tcjit.errors import MappingError, VerifyError
-from tcjit.mapping.nest.split_residues import MAX_CLASSES, covers_results, embedding, moduli, split_residues, verify_split_residues
+from tcjit.mapping.nest.split_residues import (
+    MAX_CLASSES,
+    covers_results,
+    divisors,
+    embedding,
+    moduli,
+    split_residues,
+    verify_split_residues,
+)
 from tcjit.mapping.nest.statement import AffineStatement, FlatStatement
 
 GUARD = "{h} + {p} - {k} >= 0 && ({h} + {p} - {k}) % {s} == 0 && ({h} + {p} - {k}) / {s} < {H}"
@@ -53,6 +61,24 @@ def test_transposed_convolution(stride: int, padding: int, kernel: int) -> None:
         assert sum((terms_of(part) for part in parts), Counter()) == expected
         assert sum((results_of(part) for part in parts), Counter()) == Counter(range(3 * longest))
         assert all(flat.form.keys() <= set(part.dims) for part in parts for flat in part.accesses)
+
+
+@pytest.mark.parametrize(("stride", "kernel"), [(2, 4), (3, 6), (2, 2)])
+def test_quotients_of_results_that_no_condition_divides(stride: int, kernel: int) -> None:
+    """A transposed convolution that is written with the taps of each parity: as many classes as the stride, each with linear accesses."""
+    taps, extent = kernel // stride, 5 * stride
+    inside = f"(h + 1) / {stride} - p >= 0 && (h + 1) / {stride} - p < H"
+    value = f"X(c, (h + 1) / {stride} - p) * W(c, f, (h + 1) % {stride} + {stride} * p)"
+    text = f"def f(float(C,H) X, float(C,F,K) W) -> (O) {{ O(f,h) +=! ({inside} ? {value} : 0.0) where h in 0:{extent}, p in 0:{taps} }}"
+    whole, parts = classes(text, {"X": (2, 5), "W": (2, 3, kernel)})
+    assert moduli(whole.domain, whole.dims) == {} and divisors(whole) == {"h": stride} and len(parts) == stride
+    expected: Counter[tuple[int, ...]] = Counter()
+    for f, h, c, p in product(range(3), range(extent), range(2), range(taps)):
+        x, rest = (h + 1) // stride - p, (h + 1) % stride
+        if 0 <= x < 5:
+            expected[(f * extent + h, c * 5 + x, (c * 3 + f) * kernel + rest + stride * p)] += 1
+    assert sum((terms_of(part) for part in parts), Counter()) == expected
+    assert sum((results_of(part) for part in parts), Counter()) == Counter(range(3 * extent))
 
 
 def test_two_dimensions() -> None:
