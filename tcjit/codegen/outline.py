@@ -18,7 +18,8 @@ _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 _POINTER = re.compile(r" *(?P<type>[\w ]+ \*restrict) (?P<name>\w+) = ")
 _LOOP = re.compile(r" *for \((?P<type>int64_t) (?P<name>\w+) = ")
 _OTHER = re.compile(r" *(?:(?!for|return|goto)\w+ )+\**(?:const |restrict )?(?P<name>\w+)(?:[ \[,].*)?;")
-_OF_KERNELS = {"workspace", "numbers", "tensors", "TC_FLAG"}  # parameters, and the macro that sets what a kernel returns
+# a kernel's parameters, and what it returns, which checks set
+_OF_KERNELS = {"workspace", "numbers", "tensors", "tc_flag", "TC_AT", "TC_FLAG", "TC_FLAG_ZERO", "TC_TARGET"}
 _HIDDEN = '__attribute__((visibility("hidden"))) '  # of what only this library calls
 _Key = tuple[str, tuple[str, ...]]  # a text over parameters, and their types
 
@@ -50,7 +51,8 @@ def outline(prologue: Sequence[str], lines: Sequence[str]) -> tuple[list[str], l
 
 def _used(chunk: Sequence[str]) -> set[str]:
     """The names in a loop but for those of its own variables."""
-    return set(_NAME.findall("\n".join(chunk))) - {found["name"] for line in chunk if (found := _OTHER.match(line))}
+    own = {found["name"] for line in chunk if (found := _OTHER.match(line))} - _OF_KERNELS
+    return set(_NAME.findall("\n".join(chunk))) - own
 
 
 def translation_units(text: str, functions: Sequence[str], most: int) -> list[str]:

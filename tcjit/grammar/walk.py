@@ -154,6 +154,11 @@ def with_accesses(expr: Expr, change: Callable[[Access], Expr]) -> Expr:
     return change(inner) if isinstance(inner, Access) else inner
 
 
+def with_elements(expr: Expr, change: Callable[[Access], Expr]) -> Expr:
+    """``expr`` with every access changed, but those in subscripts of others."""
+    return change(expr) if isinstance(expr, Access) else rebuild(expr, lambda part: with_elements(part, change))
+
+
 class Measure(NamedTuple):
     """``depth`` is how deep operations nest, a chain of ``+ -`` or of ``* / %`` counting as one; ``height`` that of the tree."""
 

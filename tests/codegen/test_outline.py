@@ -21,6 +21,7 @@ PROLOGUE = [
     "  const int64_t n = numbers[0];",
     "  int64_t tc_flag = 0;",
 ]
+CHECKS = ("TC_FLAG(1, 1)", "TC_AT(c0, 8, 1)", "TC_TARGET(c0, 8, 1)", "TC_FLAG_ZERO(c0, 1)")
 
 
 def loop(write: str, read: str, depth: int = 1, bound: str = "7") -> list[str]:
@@ -68,11 +69,12 @@ def test_loops_that_share_one_of_threads_are_functions_of_its_variable(block: bo
         [*loop("T", "O", bound="n"), *loop("O", "T", bound="n")],
         [*loop("T", "O")[:3], "  }", *loop("O", "T")[:3], "  }"],
         ["  {", "    float tc_a;", *loop("T", "O", 2, bound="tc_a"), *loop("O", "T", 2, bound="tc_a"), "  }"],
-        [line.replace("= X[c0]", "= TC_AT(c0, 8, TC_FLAG(1, 1))") for line in (*loop("T", "X"), *loop("O", "X"))],
+        *([line.replace("= X[c0]", f"= {check}") for line in (*loop("T", "X"), *loop("O", "X"))] for check in CHECKS),
         ["  int64_t c1 = 0;", *loop("T", "O", bound="c1"), *loop("O", "T", bound="c1")],
         ["  for (int64_t c0 = 0; c0 <= 7; ++c0) O[c0] = 0.0f;", "  T[0] = O[0];"] * 20,
     ],
-    ids="a constant tensor|one tensor twice|another bound|a dynamic size|short|beside variables|checks|a variable|no braces".split("|"),
+    ids="a constant tensor|one tensor twice|another bound|a dynamic size|short|beside variables|a flag|a place|a target|a divisor|"
+    "a variable|no braces".split("|"),
 )
 def test_what_stays(lines: list[str]) -> None:
     assert outline(PROLOGUE, lines) == ([], lines)

@@ -68,6 +68,19 @@ def test_what_has_more_pieces_stays() -> None:
     assert after.assignments == before.assignments and any("padded" in a.tensor for a in after.assignments)
 
 
+@pytest.mark.parametrize("subscript", ["(a + 1) % 3", "min(a + 1, 2)", "max(a - 1, 0)"])
+@pytest.mark.parametrize("uses", ["T(e, a) * T(e, a)", "T(e, a) + T(e, 2 - a)"])
+def test_subscripts_that_are_data_stay(subscript: str, uses: str) -> None:
+    """What picks an element of another tensor is read where that is, and is no row that is copied."""
+    text = f"def f(float(V,2) P, int32(E,3) Corner) -> (Y) {{ T(e, a) = P(Corner(e, {subscript}), 1) where a in 0:3  Y(e) +=! {uses} }}"
+    generator = torch.Generator().manual_seed(0)
+    p, corner = torch.randn(20, 2, generator=generator), torch.randint(20, (31, 3), generator=generator, dtype=torch.int32)
+    picks = {"(a + 1) % 3": [1, 2, 0], "min(a + 1, 2)": [1, 2, 2], "max(a - 1, 0)": [0, 0, 1]}[subscript]
+    t = p[corner[:, picks].long(), 1]
+    expected = (t * t if "*" in uses else t + t.flip(1)).sum(1)
+    torch.testing.assert_close(tcjit.define(text).f(p, corner), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_faults_are_found() -> None:
     before, after = split(text("circular"), {"X": (2, 8, 20, 19), "K": (16, 8, 3, 3)})
     copy = after.assignments[0]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from tcjit.grammar.ast import Access, Expr, Index
-from tcjit.grammar.walk import with_accesses
+from tcjit.grammar.walk import with_elements
 from tcjit.layout import memory_order
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.linear_pieces import Ranges, split_access
@@ -33,7 +33,7 @@ def split_copies(before: Assignments) -> Assignments:
         if result.role != "temporary" or a.operator != "=" or a.dynamic or a.constraints or a.empty or not isinstance(lane, Index):
             return [a]
         change = partial(_split, lane=lane.name, ranges=a.ranges, tensors=temporaries.tensors, values=before.values)
-        return [replace(a, value=with_accesses(a.value, change))]
+        return [replace(a, value=with_elements(a.value, change))]
 
     return rewrite(before, visit)
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from tcjit.grammar.affine import affine
 from tcjit.grammar.ast import Access, Expr
-from tcjit.grammar.walk import with_accesses
+from tcjit.grammar.walk import with_elements
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.linear_pieces import Ranges, split_access
 from tcjit.mapping.reduction import is_reused
@@ -27,7 +27,7 @@ def split_subscripts(before: Assignments) -> Assignments:
         if before.program.dynamic or a.empty or a.dynamic or a.constraints or a.reduction and is_reused(a.results, a.reads):
             return [a]
         change = partial(_split, ranges=a.ranges, tensors=temporaries.tensors, values=before.values)
-        return [replace(a, value=with_accesses(a.value, change))]
+        return [replace(a, value=with_elements(a.value, change))]
 
     return rewrite(before, visit)
 
