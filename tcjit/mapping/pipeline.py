@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -165,7 +166,14 @@ def build_scop(
 
     def proved(function: Callable[..., Assignments], before: Assignments, *args: object) -> Assignments:
         check = None if prove == "none" else partial(verify_assignments, function.__name__, before)
-        return steps.run(function.__name__, function, before, *args, show=Assignments.show, check=check)
+        try:
+            return steps.run(function.__name__, function, before, *args, show=Assignments.show, check=check)
+        except VerifyError as error:  # what is not proved is not used
+            if prove == "every":
+                raise
+            what = f"{program.definition.name}() is compiled without {function.__name__}, which has no proof"
+            warnings.warn(f"{what}; please report it: {error.what}", stacklevel=2)
+            return before.with_parts((a,) for a in before.assignments)
 
     assignments = step(extract, program, layouts)
     assignments = proved(split_addends, assignments) if nests else assignments
@@ -266,7 +274,8 @@ def map_program(
     prove: Proof = "every",
     steps: Steps | None = None,
 ) -> Mapped:
-    """Map a program to a multicore CPU. ``prove`` says which trees are verified; a VerifyError is a bug in tcjit, never the user's."""
+    """Map a program to a multicore CPU. ``prove`` says which trees are verified; a VerifyError is a bug in tcjit, never the user's. A pass
+    over assignments that is not proved is left out, with a warning, unless ``every`` tree is verified."""
     steps = steps or Steps(program.definition.name)
     scop = build_scop(program, options, layouts, machine, steps, prove=prove)
     if not options.tile and any(_kind(s) == "loops" for s in scop.statements):

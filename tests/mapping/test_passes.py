@@ -5,15 +5,22 @@ mapping.pipeline mapping.plan_loops mapping.strides mapping.tree
 """
 from __future__ import annotations
 
-import pytest
-from support.mapping import AVX512, CONVOLUTION, GATHER, MATMUL, SOFTMAX, mapped, scop
+from dataclasses import replace
 
+import pytest
+from support.mapping import AVX512, CONVOLUTION, GATHER, MATMUL, SOFTMAX, mapped, program, scop
+
+from tcjit.errors import VerifyError
+from tcjit.grammar.ast import Const
+from tcjit.grammar.printer import show as show_expr
+from tcjit.mapping import pipeline
+from tcjit.mapping.assignment import Assignments
 from tcjit.mapping.dependences import dependences
 from tcjit.mapping.isl import descendants
 from tcjit.mapping.marks import Mark, Parallel, Simd, Tile
 from tcjit.mapping.options import Options
 from tcjit.mapping.passes.fuse import fused_groups
-from tcjit.mapping.pipeline import Mapped
+from tcjit.mapping.pipeline import Mapped, Proof, map_program
 from tcjit.mapping.plan_loops import plan_loops
 from tcjit.mapping.tree import mark_of, read, show
 
@@ -23,6 +30,7 @@ def mlp(float(B,I) X, float(O,I) W, float(O) b, float(P,O) V) -> (Y, Z) {
     Y(n, o) = fmax(Y(n, o) + b(o), 0)
     Z(n, p) +=! Y(n, o) * V(p, o)
 }"""
+CLAMPED = "def f(float(M,N) X) -> (Y) { Y(i,j) = X(i, j) + X(i, min(j + 2, N - 1)) }"
 MLP_SHAPES = {"X": (64, 300), "W": (48, 300), "b": (48,), "V": (32, 48)}
 
 
@@ -147,3 +155,26 @@ def test_trees_read_back_from_their_text(text: str, shapes: dict[str, tuple[int,
 
 def test_the_same_input_gives_the_same_tree() -> None:
     assert show(mapped(MLP, MLP_SHAPES).tree) == show(mapped(MLP, MLP_SHAPES).tree)
+
+
+@pytest.mark.parametrize("prove", ["last", "every"])
+def test_a_pass_without_a_proof_is_left_out(monkeypatch: pytest.MonkeyPatch, prove: Proof) -> None:
+    """A user gets a slower kernel and a warning; where every tree is verified, as in tests, the fault is an error."""
+    read = program(CLAMPED, {"X": (70, 200)})
+    right = map_program(read, Options(), AVX512).scop
+
+    def split_subscripts(before: Assignments) -> Assignments:
+        made = pipeline_pass(before)
+        return replace(made, replaced=tuple((replace(a, value=Const(0.0, dtype="float32")),) for (a,) in made.replaced))
+
+    pipeline_pass = pipeline.split_subscripts
+    monkeypatch.setattr(pipeline, "split_subscripts", split_subscripts)
+    if prove == "every":
+        with pytest.raises(VerifyError, match="split_subscripts"):
+            map_program(read, Options(), AVX512, prove=prove)
+        return
+    warned = r"f\(\) is compiled without split_subscripts, which has no proof; please report it: split_subscripts: "
+    with pytest.warns(UserWarning, match=warned):
+        made = map_program(read, Options(), AVX512, prove=prove).scop
+    texts = [" ".join(show_expr(s.value) for s in one.statements) for one in (made, right)]
+    assert "min(" in texts[0] and "min(" not in texts[1]

@@ -11,6 +11,7 @@ from generality.written_operators import (
     estimation,
     evaluation,
     features,
+    fitting,
     imaging,
     layers,
     learning,
@@ -27,6 +28,7 @@ from generality.written_operators import (
     sequences,
     signals,
     simulation,
+    trainable,
     training,
     waves,
 )
@@ -39,5 +41,6 @@ MODULES = (
     networks, sequences, applications, imaging, numerics, blocks, attention, packages,
     architectures, arrays, methods, estimation, selection, evaluation,
     layers, likelihoods, decoding, waves,
+    trainable, fitting,
 )  # fmt: skip
 OPERATORS = {operator.name: operator for module in MODULES for operator in module.OPERATORS}

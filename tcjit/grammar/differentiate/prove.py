@@ -59,7 +59,7 @@ def is_reversed(
         return bool(found.is_injective() and found.range().is_equal(isl.set(elements)))
 
     try:
-        return bool(isl.answer(question))
+        return isl.known(f"{reached} {elements}", question)
     except OutOfBudget:
         return None
 
