@@ -99,7 +99,7 @@ class CEmitter(LaneEmitter):
         signature = f"int64_t {symbol}(void *const *tensors, const int64_t *numbers, void *workspace, int threads)"
         kernel = "\n".join([signature + " {", *self.lines, "}"])
         text = "\n".join(part for part in [*parts, kernel] if part)
-        lines = kernel.count("\n")
+        lines = sum(part.count("\n") for part in (*functions, kernel))
         if self.mapped.scop.program.dynamic and lines > DYNAMIC_LINES:
             what = f"{lines:,} lines of C, one case of tiles beside another, which a compiler would take minutes for"
             raise MappingError(what, hint="fixed sizes, or a smaller register_tile")

@@ -17,7 +17,7 @@ UNIT = 250  # and those of a translation unit at least: what each of them includ
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 _POINTER = re.compile(r" *(?P<type>[\w ]+ \*restrict) (?P<name>\w+) = ")
 _LOOP = re.compile(r" *for \((?P<type>int64_t) (?P<name>\w+) = ")
-_OTHER = re.compile(r" *(?:(?!for|return|goto)\w+ )+\**(?:const |restrict )?(?P<name>\w+)(?:[ \[,].*)?;")
+_OTHER = re.compile(r" *(?:(?!for|return|goto|else)\w+ )+\**(?:const |restrict )?(?P<name>\w+)(?:[ \[,].*)?;")
 # a kernel's parameters, and what it returns, which checks set
 _OF_KERNELS = {"workspace", "numbers", "tensors", "tc_flag", "TC_AT", "TC_FLAG", "TC_FLAG_ZERO", "TC_TARGET"}
 _HIDDEN = '__attribute__((visibility("hidden"))) '  # of what only this library calls
@@ -51,8 +51,12 @@ def outline(prologue: Sequence[str], lines: Sequence[str]) -> tuple[list[str], l
 
 def _used(chunk: Sequence[str]) -> set[str]:
     """The names in a loop but for those of its own variables."""
-    own = {found["name"] for line in chunk if (found := _OTHER.match(line))} - _OF_KERNELS
-    return set(_NAME.findall("\n".join(chunk))) - own
+    return set(_NAME.findall("\n".join(chunk))) - (_declared(chunk) - _OF_KERNELS)
+
+
+def _declared(chunk: Sequence[str]) -> set[str]:
+    """The variables of a loop."""
+    return {found["name"] for line in chunk if (found := _POINTER.match(line) or _LOOP.match(line) or _OTHER.match(line))}
 
 
 def translation_units(text: str, functions: Sequence[str], most: int) -> list[str]:
@@ -103,7 +107,6 @@ def _chunks(lines: Sequence[str], depth: str = "  ") -> Iterator[Sequence[str]]:
 def _canonical(chunk: Sequence[str], given: Mapping[str, str]) -> tuple[_Key, list[str]]:
     """A loop over parameters in the place of what is given, tensors and the variable of a shared loop, and these in order of appearance."""
     text = "\n".join(chunk)
-    own = {found["name"] for line in chunk if (found := _LOOP.match(line))}
-    arguments = [name for name in dict.fromkeys(_NAME.findall(text)) if name in given.keys() - own]
+    arguments = [name for name in dict.fromkeys(_NAME.findall(text)) if name in given.keys() - _declared(chunk)]
     numbers = {name: f"tc_t{n}" for n, name in enumerate(arguments)}
     return (_NAME.sub(lambda found: numbers.get(found[0], found[0]), text), tuple(given[name] for name in arguments)), arguments

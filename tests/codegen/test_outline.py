@@ -92,6 +92,43 @@ def test_names_of_their_own_may_be_others_elsewhere() -> None:
     assert outline(PROLOGUE, [*head, *other, *used[0], *used[1], "  }"])[0] == []
 
 
+def test_a_variable_of_a_loop_is_no_argument_where_another_one_has_its_name() -> None:
+    """That of a scatter, and a pointer to a slice, are declared inside."""
+    own = ["    const int64_t c7 = 3;", "    const float *restrict S = X + 4;"]
+    inner = [[lines[0], *own, *lines[1:]] for lines in (loop("T", "O"), loop("O", "T"))]
+    inner = [[line.replace("c0 + 2", "c7").replace("c0 + 3", "S[0] + c0") for line in lines] for lines in inner]
+    others = ["  {", "    for (int64_t c7 = 0; c7 <= 3; ++c7) {", "      O[c7] = 0.0f;", "    }"]
+    others += ["    const float *restrict S = X + 8;", "  }"]
+    functions, body = outline(PROLOGUE, [*others, *inner[0], *inner[1]])
+    assert body[:6] == others and body[6:] == ["  tc_outlined0(X, T, O, threads);", "  tc_outlined0(X, O, T, threads);"] and len(functions) == 1
+
+
+def test_scatters_beside_loops_of_the_same_variable() -> None:
+    """In a kernel all of whose loops are functions."""
+    parameters = "float(K,P,Q,M) X, float(Q,P,K) W, int64(B,L) Idx, float(L,B,E,D) R, float(VV) Like, float(K2,P2) G"
+    text = f"""def f({parameters}) -> (Y, C, D0, D1, D2) {{
+        Y(m) +=! X(k,p,q,m) * W(q,p,k)
+        C(v,e) +=! (Idx(b,l) == v && Idx(b,0) > e) ? R(l,b,e,d) : 0.0 where v in 0:VV
+        Z0(p,q) +=! G(p,k) * G(q,k) * 0.5
+        D0(p) max=! Z0(p,q)
+        Z1(p,q) +=! G(p,k) * G(q,k) * 1.5
+        D1(p) max=! Z1(p,q)
+        Z2(p,q) +=! G(p,k) * G(q,k) * 2.5
+        D2(p) max=! Z2(p,q) }}"""
+    generator = torch.Generator().manual_seed(0)
+    x, w, r, g = (torch.randn(size, generator=generator) for size in ((10, 6, 7, 8), (7, 6, 10), (90, 6, 3, 5), (40, 60)))
+    index = torch.randint(-1, 19, (6, 90), generator=generator)
+    kernel = tcjit.define(text, target="cpu").f.compile(x, w, index, r, torch.zeros(19), g)
+    results = kernel(x, w, index, r, torch.zeros(19), g)
+    chosen = (index[:, :, None] == torch.arange(19)) & True
+    counted = (index[:, :1, None] > torch.arange(3)).double()
+    expected = torch.einsum("blv,bze,lbed->ve", chosen.double(), counted, r.double())
+    torch.testing.assert_close(results[0].double(), torch.einsum("kpqm,qpk->m", x.double(), w.double()), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(results[1].double(), expected, rtol=1e-4, atol=1e-4)
+    for factor, result in zip((0.5, 1.5, 2.5), results[2:], strict=True):
+        torch.testing.assert_close(result.double(), (factor * g.double() @ g.double().T).amax(1), rtol=1e-4, atol=1e-4)
+
+
 def test_all_loops_of_a_long_kernel_are_functions_and_make_several_units() -> None:
     lines = [line for number in range(2 * LONG // LEAST_LINES) for line in loop("T", "O", bound=str(number))]
     functions, body = outline(PROLOGUE, lines)

@@ -51,15 +51,21 @@ def divisors(s: AffineStatement) -> dict[str, int]:
 def split_residues(s: AffineStatement) -> list[tuple[AffineStatement, isl.MultiAff]]:
     """The statements of all classes with a point, each with the map from its points to the whole's.
 
-    One, the whole, where there is no modulus, or where a result has terms in several classes. Results without a class have no terms. A
-    MappingError where loops over the classes would have to be shared with other statements, whose loops are over all points.
+    One, the whole, where there is no modulus, or where a result has terms in several classes: then of what conditions divide, if accesses
+    divide by other numbers. Results without a class have no terms. A MappingError where loops over the classes would have to be shared with
+    other statements, whose loops are over all points.
     """
-    ctx = s.domain.get_ctx()
-    counts = moduli(s.domain, s.dims)
-    for dim, count in divisors(s).items():
-        counts[dim] = lcm(counts.get(dim, 1), count)
+    counts, divided = moduli(s.domain, s.dims), divisors(s)
     if any(counts.get(dim, 1) > 1 for dim in s.shared):
         raise MappingError("residue classes of a dimension whose loop other statements share")
+    both = {dim: lcm(counts.get(dim, 1), divided.get(dim, 1)) for dim in {**counts, **divided}}
+    parts = _of_counts(s, both) if divided and not any(dim in divided for dim in s.shared) else []
+    return parts if len(parts) > 1 else _of_counts(s, counts)
+
+
+def _of_counts(s: AffineStatement, counts: dict[str, int]) -> list[tuple[AffineStatement, isl.MultiAff]]:
+    """The statements of the residue classes of some dimensions, of so many each; the whole where there are too many, or none."""
+    ctx = s.domain.get_ctx()
     total = prod(counts.values())
     if not 1 < total <= MAX_RESIDUES:
         return [(s, embedding(ctx, s.dims, {}, {}))]
