@@ -20,7 +20,8 @@ def wrong_contraction(before: Assignments, after: Assignments, old: Assignment, 
     of the old one, each once, and every term is summed once, around all factors that move with it. What divides all terms divides
     the sum."""
     *made, last = new
-    definitions = {a.tensor: a for a in made}
+    shared = _shared(before, after, new)
+    definitions = {a.tensor: a for a in (*made, *shared)}
     value, product = last.value, old.value
     if last.operator == "=" != old.operator:
         if old.start is None or not isinstance(value, Binary) or value.op != "+" or value.left != old.start:
@@ -33,7 +34,7 @@ def wrong_contraction(before: Assignments, after: Assignments, old: Assignment, 
         value, product = value.left, product.left
     if old.operator != "+=" or last.start not in (old.start, None) or last.results != old.results or not same_element(last, old):
         return "the results changed"
-    for a in made:
+    for a in (*made, *shared):
         storage, lowers = after.storages[a.tensor], [lower for _, lower, _ in a.results]
         exact = storage.role == "temporary" and a.tensor not in before.storages and storage.dtype == a.value.dtype == last.value.dtype
         places = tuple(plus(Index(name, dtype="int64"), -lower) for (name, _, _), lower in zip(a.results, lowers, strict=True))
@@ -41,7 +42,7 @@ def wrong_contraction(before: Assignments, after: Assignments, old: Assignment, 
         started = a.start == identity("+=", storage.dtype) if a.operator == "+=" else not a.reduction
         if not exact or a.subscripts != places or storage.shape != shape or not started or a.constraints or a.dynamic:
             return "a temporary does not hold what it stands for"
-    if any(old.ranges.get(name) != (lower, upper) for a in new for name, lower, upper in a.bounds):
+    if any(old.ranges.get(name) != (lower, upper) for a in (*new, *shared) for name, lower, upper in a.bounds):
         return "a range changed"
     one = identity("*=", product.dtype)  # what a sum over a condition alone counts
     multiplied: list[Expr] = []
@@ -75,3 +76,21 @@ def wrong_contraction(before: Assignments, after: Assignments, old: Assignment, 
     if conditions and not all(reads_inside(after, a) for a in new):
         return "a condition no longer protects a read"
     return "" if Counter(multiplied) == Counter(part for part in (*conditions, *factors) if part != one) else "the factors are others"
+
+
+def _shared(before: Assignments, after: Assignments, new: Sequence[Assignment]) -> list[Assignment]:
+    """Temporaries of contractions before some assignments that these read, those too that they are computed from, unless what they read
+    changes between."""
+    end = next((at for at, a in enumerate(after.assignments) if a is new[0]), 0)
+    found: dict[str, Assignment] = {}
+    waiting = [name for a in new for name in a.inputs]
+    while waiting:
+        name = waiting.pop()
+        writers = [at for at, a in enumerate(after.assignments) if a.tensor == name]
+        if name in found or name in before.storages or len(writers) != 1 or writers[0] >= end:
+            continue
+        a = after.assignments[writers[0]]
+        if not any(other.tensor in a.tensors_read for other in after.assignments[writers[0] + 1 : end]):
+            found[name] = a
+            waiting += a.inputs
+    return list(found.values())

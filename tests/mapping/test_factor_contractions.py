@@ -5,11 +5,16 @@ Modules: mapping.passes.factor_contractions mapping.verify_contractions
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from support.mapping import program
 
 import tcjit
+from tcjit.errors import VerifyError
+from tcjit.grammar.ast import Expr
+from tcjit.grammar.walk import with_accesses
 from tcjit.mapping.assignment import Assignments
 from tcjit.mapping.extract import extract
 from tcjit.mapping.passes.factor_contractions import factor_contractions
@@ -60,6 +65,47 @@ def test_a_temporary_lies_like_what_it_sums_most_of() -> None:
     assert factored(text, {**sizes, "V": (30, 20, 50, 40)})[0].startswith("O_factor(b, a, d) +=")
     summed = text.replace("float(B,A,C,D) V", "float(B,A,D,C) V").replace("V(b,a,c,d)", "V(b,a,d,c)")
     assert factored(summed, {**sizes, "V": (30, 20, 40, 50)})[0].startswith("O_factor(a, b, d) +=")
+
+
+TWO = "def f(float(I,J) X, float(J,K) Y, float(K,L) Z, float(K,M) V) -> (O, Q) { %s }"
+TWO_SIZES = {"X": (8, 64), "Y": (64, 512), "Z": (512, 512), "V": (512, 300)}
+BOTH = "O(i,l) +=! X(i,j) * Y(j,k) * Z(k,l) Q(i,m) +=! X(i,j) * Y(j,k) * V(k,m)"
+CHANGED = "T(i,j) = X(i,j) O(i,l) +=! T(i,j) * Y(j,k) * Z(k,l) T(i,j) = 2.0 * T(i,j) Q(i,m) +=! T(i,j) * Y(j,k) * V(k,m)"
+
+
+def test_what_one_contraction_holds_others_read() -> None:
+    made, first, second = factored(TWO % BOTH, TWO_SIZES)
+    assert made.startswith("O_factor(i, k) += X(i, j) * Y(j, k)") and all("O_factor(i, k)" in one for one in (first, second))
+    three = BOTH + " O(i,l) += X(i,j) * Y(j,k) * Z(k,l)"
+    assert sum("_factor(i, k) +=" in one for one in factored(TWO % three, TWO_SIZES)) == 1
+    others = factored(TWO % BOTH.replace("Q(i,m) +=! X(i,j)", "Q(i,m) +=! X(i,j) * X(i,j)"), TWO_SIZES)
+    assert "O_factor" not in others[-1]
+
+
+def test_what_changes_between_contractions_is_computed_again() -> None:
+    program_before = before(TWO % CHANGED, TWO_SIZES)
+    after = factor_contractions(program_before)
+    verify_assignments("factor_contractions", program_before, after)
+    texts = [a.show() for a in after.assignments]
+    assert sum("_factor(i, k) +=" in one for one in texts) == 2 and "Q_factor(i, k)" in texts[-1]
+    last = replace(after.assignments[-1], value=with_names_of(after.assignments[-1].value, "Q_factor", "O_factor"))
+    wrong = replace(after, assignments=(*after.assignments[:-1], last), replaced=(*after.replaced[:-1], (*after.replaced[-1][:-1], last)))
+    with pytest.raises(VerifyError, match="factor_contractions"):
+        verify_assignments("factor_contractions", program_before, wrong)
+
+
+def with_names_of(value: Expr, old: str, new: str) -> Expr:
+    return with_accesses(value, lambda access: replace(access, tensor=new) if access.tensor == old else access)
+
+
+@pytest.mark.parametrize("text", [BOTH, CHANGED])
+def test_numbers_of_shared_parts(text: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y, z, v = (torch.randn(size, generator=generator) / 8 for size in TWO_SIZES.values())
+    o, q = tcjit.define(TWO % text).f(x, y, z, v)
+    product = x.double() @ y.double()
+    torch.testing.assert_close(o, (product @ z.double()).float(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(q, ((2 if text == CHANGED else 1) * product @ v.double()).float(), rtol=1e-4, atol=1e-4)
 
 
 def test_results_without_a_sum_of_their_own_are_assigned() -> None:

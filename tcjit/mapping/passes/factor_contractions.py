@@ -8,6 +8,7 @@ and Wenger, On Optimizing a Class of Multi-Dimensional Loops with Reductions for
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
@@ -33,6 +34,7 @@ NEAR_TRAFFIC = 1  # and in a cache where loops over results stand around both
 READ_MORE = 4  # elements of an operand for each of a temporary, for its order to be the temporary's
 
 Factors = frozenset[int]  # their numbers
+Part = tuple[object, ...]  # a sum of a product of some factors, as a key
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,15 @@ class _Order:
 
 
 def factor_contractions(before: Assignments, cpu: bool = True) -> Assignments:
-    """The program with the temporaries of contractions that are cheaper in several steps; of scatters only on a ``cpu``."""
+    """The program with the temporaries of contractions that are cheaper in several steps; of scatters only on a ``cpu``. What one holds in
+    a temporary, others read, too, as gradients by the factors of one product do, as long as nothing that it is computed from changes."""
+    shared: dict[Part, Assignment] = {}
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
-        if a.operator == "+=" and _is_common_quotient(a):
-            return divided_once(a, temporaries)
-        return contracted(a, temporaries)
+        made = divided_once(a, temporaries) if a.operator == "+=" and _is_common_quotient(a) else contracted(a, temporaries)
+        for part in [part for part, one in shared.items() if a.tensor in one.tensors_read]:
+            del shared[part]
+        return made
 
     def divided_once(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         """The sum of the dividends, in a temporary, is divided by what all terms are divided by."""
@@ -71,7 +76,7 @@ def factor_contractions(before: Assignments, cpu: bool = True) -> Assignments:
             return [a]
         if temporaries.tensors[a.tensor].dtype != a.value.dtype or a.tensor in a.inputs:
             return [a]
-        contraction = _Contraction(a, before.values)
+        contraction = _Contraction(a, before.values, shared)
         data = [number for number, one in enumerate(contraction.conditions) if condition(one, before.values) is None]
         if data and not (cpu and {*data} <= contraction.picked.keys()):
             return [a]  # data pick the terms
@@ -89,6 +94,7 @@ def factor_contractions(before: Assignments, cpu: bool = True) -> Assignments:
         if contraction.conditions and not all(reads_inside(within, one) for one in made):  # where a condition had protected a read
             temporaries.added[:], temporaries.tensors = added, known
             return [a]
+        shared.update(contraction.made)
         return made
 
     return rewrite(before, visit)
@@ -106,10 +112,11 @@ def _is_common_quotient(a: Assignment) -> bool:
 
 
 class _Contraction:
-    """A sum over the terms of an assignment of a product of factors."""
+    """A sum over the terms of an assignment of a product of factors; others have ``shared`` parts of theirs."""
 
-    def __init__(self, a: Assignment, values: Mapping[str, int]) -> None:
-        self.a = a
+    def __init__(self, a: Assignment, values: Mapping[str, int], shared: Mapping[Part, Assignment]) -> None:
+        self.a, self.shared = a, shared
+        self.made: dict[Part, Assignment] = {}
         self.conditions, factors = guarded_factors(a.value)
         # by the number of a condition on data, the result's index that it picks
         self.picked = {number: name for number, one in enumerate(self.conditions) if (name := picked_index(a, one, values)) is not None}
@@ -126,6 +133,15 @@ class _Contraction:
         """The dimensions of the product of some factors, summed over the terms that no other factor moves with."""
         others = self.dims(self.all - factors) | {name for name, _, _ in self.a.results}
         return self.dims(factors) & others
+
+    def part(self, factors: Factors) -> Part:
+        """The sum of the product of some factors, for whatever contraction."""
+        dims = self.dims(factors)
+        counts = Counter(self.factors[number] for number in factors)
+        return frozenset(counts.items()), frozenset((dim, *self.a.ranges[dim]) for dim in dims), self.kept(factors), self.a.value.dtype
+
+    def is_shared(self, factors: Factors) -> bool:
+        return len(factors) > 1 and factors != self.all and self.part(factors) in self.shared
 
     def volume(self, dims: frozenset[str]) -> int:
         return prod(self.a.extents[dim] for dim in dims)
@@ -168,6 +184,8 @@ class _Contraction:
         if len(factors) == 1:
             alone = self.kept(factors) == self.dims(factors)
             return _Order(0 if alone else self.steps(self.dims(factors), factors) + self.traffic(factors), factors)
+        if self.is_shared(factors):
+            return _Order(0, factors)
         best = _Order(self.at_once(factors) + self.traffic(factors), factors)
         first, *others = sorted(factors)
         for chosen in range(2 ** len(others) - 1):
@@ -185,7 +203,8 @@ class _Contraction:
 
     def is_inline(self, part: _Order, together: frozenset[str]) -> bool:
         """Whether a part is a product alone, which the step that multiplies it, over ``together``, needs once."""
-        return len(part.factors) > 1 and self.kept(part.factors) == self.dims(part.factors) == together
+        alone = len(part.factors) > 1 and self.kept(part.factors) == self.dims(part.factors) == together
+        return alone and not self.is_shared(part.factors)
 
     def summed(self, order: _Order) -> frozenset[str]:
         """The terms that the last step of an order sums over."""
@@ -251,6 +270,8 @@ class _Contraction:
         a, kept = self.a, self.kept(order.factors)
         if len(order.factors) == 1 and kept == self.dims(order.factors):
             return self.factors[min(order.factors)]
+        if self.is_shared(order.factors):
+            return self.shared[self.part(order.factors)].element
         value, summed = self.product(order, made, temporaries), self.summed(order)
         axes = self.axes(order.factors, temporaries)
         results = sorted((bound for bound in a.bounds if bound[0] in kept), key=lambda bound: axes.index(bound[0]))
@@ -260,4 +281,5 @@ class _Contraction:
         reduction = tuple(name for name, _, _ in terms)
         operator, start = ("+=", identity("+=", value.dtype)) if terms else ("=", None)
         made.append(Assignment(storage.name, subscripts, operator, value, (*results, *terms), a.source, reduction, start=start))
+        self.made[self.part(order.factors)] = made[-1]
         return Access(storage.name, subscripts, dtype=value.dtype)
