@@ -49,7 +49,8 @@ INSIDE: dict[str, dict[str, str]] = {
     "jit.kernel_cache": {"tcjit.grammar.front": COMPILES, "tcjit.jit.compile": COMPILES},
     "jit.signature": {"tcjit.grammar.canonical": WARM, "tcjit.grammar.recomputed": WARM},
     "jit.targets.cpu": {
-        "tcjit.codegen.c": COMPILES, "tcjit.mapping.pipeline": COMPILES, "tcjit.mapping.seeds": COMPILES,
+        "tcjit.codegen.c": COMPILES, "tcjit.codegen.outline": COMPILES, "tcjit.mapping.pipeline": COMPILES,
+        "tcjit.mapping.seeds": COMPILES,
         "tcjit.codegen.dialect": WARM, "tcjit.runtime.vector_math": WARM,
         "tcjit.runtime.tensors": TORCH, "torch": TORCH,
     },

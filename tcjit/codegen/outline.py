@@ -89,12 +89,14 @@ def _chunks(lines: Sequence[str], depth: str = "  ") -> Iterator[Sequence[str]]:
     while at < len(lines):
         first = at + lines[at].startswith("#pragma omp")
         head = lines[first] if first < len(lines) else ""
-        is_region, is_loop = at < first and head == f"{depth}{{", head.startswith(f"{depth}for (") and head.endswith("{")
-        end = lines.index(f"{depth}}}", first) + 1 if is_region or is_loop else at + 1
+        indent = head[: len(head) - len(head.lstrip())] if at < first else depth  # a loop below a pragma may stand further left
+        is_region, is_loop = at < first and head == f"{depth}{{", head.startswith(f"{indent}for (") and head.endswith("{")
+        end = lines.index(f"{indent}}}", first) + 1 if is_region or is_loop else at + 1
         inside = lines[first + 1 : end - 1]
         braced = is_loop and inside[0] == f"{depth}  {{"
         deeper = depth + ("    " if braced else "  ")
-        if is_region or is_loop and at < first and sum(line.startswith(f"{deeper}for (") for line in inside) > 1:
+        alone = at < first and "collapse(" not in lines[at]  # else loops below it belong together
+        if is_region or is_loop and alone and sum(line.startswith(f"{deeper}for (") for line in inside) > 1:
             before, after = first + 1 + braced, end - 1 - braced
             yield from ([line] for line in lines[at:before])
             yield from _chunks(lines[before:after], deeper)

@@ -28,7 +28,7 @@ SHARED = "every operand is used once, by others too"
 CONVEX = "the conditions cut out what is not convex"
 FIRST = "C(m,n) = 1.0 where m in 0:M, n in 0:N"
 SAME: Shapes = {"A": (20, 30), "B": (20, 30)}
-QUOTIENT = "X(i / 40 + k) * w(k) where i in 0:200"
+QUOTIENT = "X(i / 40 + k) * w(k) where i in 0:190"
 
 
 def one(text: str, shapes: Shapes, number: int = -1) -> tuple[bool, str]:
