@@ -91,6 +91,9 @@ def _chunks(lines: Sequence[str], depth: str = "  ") -> Iterator[Sequence[str]]:
         head = lines[first] if first < len(lines) else ""
         indent = head[: len(head) - len(head.lstrip())] if at < first else depth  # a loop below a pragma may stand further left
         is_region, is_loop = at < first and head == f"{depth}{{", head.startswith(f"{indent}for (") and head.endswith("{")
+        if (is_region or is_loop) and f"{indent}}}" not in lines[first:]:  # of a loop further left, which ends behind these lines
+            yield from ([line] for line in lines[at:])
+            return
         end = lines.index(f"{indent}}}", first) + 1 if is_region or is_loop else at + 1
         inside = lines[first + 1 : end - 1]
         braced = is_loop and inside[0] == f"{depth}  {{"

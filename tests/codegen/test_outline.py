@@ -104,6 +104,14 @@ def test_a_variable_of_a_loop_is_no_argument_where_another_one_has_its_name() ->
     assert body == [*others, *calls] and len(functions) == 1
 
 
+def test_loops_that_a_pragma_collapses_stay_together() -> None:
+    inner = [*loop("T", "O", 2), *loop("O", "T", 2)]
+    nest = ["#pragma omp for collapse(2) schedule(static)", "  for (int64_t c1 = 0; c1 <= 1; ++c1) {", *inner, "  }"]
+    for lines in (nest, ["#pragma omp parallel num_threads(threads)", "  {", "    f();", *nest, "    g();", "  }"]):
+        functions, body = outline(PROLOGUE, lines)
+        assert functions == [] and body == lines
+
+
 def test_scatters_beside_loops_of_the_same_variable() -> None:
     """In a kernel all of whose loops are functions."""
     parameters = "float(K,P,Q,M) X, float(Q,P,K) W, int64(B,L) Idx, float(L,B,E,D) R, float(VV) Like, float(K2,P2) G"
