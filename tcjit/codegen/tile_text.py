@@ -20,10 +20,8 @@ from tcjit.grammar.walk import walk
 from tcjit.mapping.nest.statement import FlatAccess, PointwiseStore
 from tcjit.mapping.nest.tile import PointCheck, stays_inside
 from tcjit.mapping.nest.tiled_statement import TiledStatement
-from tcjit.mapping.nest.vector_forms import INTEGER_POWER, NARROW, is_dot_product, predicated
+from tcjit.mapping.nest.vector_forms import INTEGER_POWER, MASKED_BYTES, NARROW, is_dot_product, predicated
 from tcjit.mapping.reduction import identity
-
-MASK_REGISTERS = 64  # bytes of vectors for which a processor has such
 
 Point = Mapping[str, int]  # of dimensions inside the tile; others are 0 there
 Pointwise = Callable[[PointwiseStore, str, Mapping[Access, str]], str]
@@ -87,7 +85,7 @@ class TileText:
         of its own, and again under their masks where a sum is no number then: 0 times an infinity or a NaN makes one of it, which stays."""
         term = predicated(self.tiled.body, self.s.operator)
         product = term is not None and self.s.operator == "+=" and isinstance(term.then, Binary) and term.then.op == "*"
-        blends = self.width * DTYPES[self.dtype].bytes < MASK_REGISTERS and DTYPES[self.dtype].kind == "float"
+        blends = self.width * DTYPES[self.dtype].bytes < MASKED_BYTES and DTYPES[self.dtype].kind == "float"
         starts = self.s.start == identity(self.s.operator, self.dtype) and self.nest.block_loop(self.s) is None
         return product and blends and starts
 

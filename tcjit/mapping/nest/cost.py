@@ -18,7 +18,7 @@ from tcjit.mapping.machine import LINE, MOVES
 from tcjit.mapping.nest.nest import Prefetch
 from tcjit.mapping.nest.operand_use import L2_WAYS, SHUFFLED, OperandUse, Shape, TileSpace, conflict_capacity
 from tcjit.mapping.nest.statement import FlatAccess
-from tcjit.mapping.nest.vector_forms import STORED_TOGETHER, is_dot_product, predicated
+from tcjit.mapping.nest.vector_forms import MASKED_BYTES, STORED_TOGETHER, is_dot_product, predicated
 
 # Vector instructions of what is computed, by the text that is printed for it.
 CALLS = {"fabs": 1.0, "abs": 1.0, "fmin": 4.0, "fmax": 4.0}
@@ -101,7 +101,7 @@ class TileCosts(TileSpace):
     @cached_property
     def masks_vectors(self) -> bool:
         """Whether the mask of an update is a vector, with which a factor is masked, and no register of another kind."""
-        return predicated(self.body, self.s.operator) is not None and self.core.lanes * self.core.element < LINE
+        return predicated(self.body, self.s.operator) is not None and self.core.lanes * self.core.element < MASKED_BYTES
 
     @cached_property
     def row_mask(self) -> float:

@@ -20,6 +20,7 @@ ADJACENT = "adjacent"  # the same of elements that follow one another in memory:
 FLIP_SIGNS = "flip_signs"  # of a word of four bytes: signed ones plus 128 as unsigned ones, and unsigned ones minus 128 as signed ones
 WORDS = (PACK, ADJACENT, FLIP_SIGNS)
 TYPES = ("float32", "float64", "int32", "int16", "int8", "uint8")
+MASKED_BYTES = 64  # of vectors whose masks are registers of their own; those of shorter ones are vectors
 NARROW = {"float32": ("float16", "bfloat16"), "int32": ("int8", "uint8", "int16", "bool"), "uint8": ("bool",)}  # what loads convert
 INTEGER_POWER = "integer_power"  # of a value, an exponent that is a whole number, and how many bits that has
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
