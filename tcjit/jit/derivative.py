@@ -19,7 +19,7 @@ def derived_adjoint(
     return differentiate(definition(text, name), wrt, values=integers, ties=ties, size_hints=size_hints)
 
 
-def saving_adjoint(
+def first_order_adjoint(
     text: str,
     name: str,
     wrt: Sequence[str] | None,
@@ -28,18 +28,27 @@ def saving_adjoint(
     names: Sequence[str] | None,
     size_hints: SizeHints,
 ) -> tuple[str, list[str], AdjointDef] | None:
-    """The text of a def that returns what is to be saved behind its results, the names of that, and the adjoint that takes it; None where
-    nothing is. Saved are temporaries of these ``names``, for None those that are worth it."""
+    """The text of a def that returns what is to be saved behind its results, the names of that, and an adjoint that takes it and need not
+    be right to be differentiated again; None where it would be the other one. Saved are temporaries of these ``names``, for None those that
+    are worth it."""
     forward = definition(text, name)
     chosen = {*statistics(forward), *contractions(forward, size_hints)} if names is None else {*names}
     saved = [t.name for t in forward.tensors if t.role == "temporary" and t.name in chosen]
-    made = differentiate(forward, wrt, values=integers, saved=saved, ties=ties, size_hints=size_hints) if saved else None
-    used = [one for one in saved if made is not None and one in made.reads]
-    if made is None or not used:
+    multiplies = any(s.operator == "*=" and s.reduction for s in forward.statements)
+    if not saved and not multiplies:
+        return None
+
+    def adjoint(saved: Sequence[str]) -> AdjointDef:
+        differentiable = not multiplies
+        return differentiate(forward, wrt, values=integers, saved=saved, ties=ties, differentiable=differentiable, size_hints=size_hints)
+
+    made = adjoint(saved)
+    used = [one for one in saved if one in made.reads]
+    if not used and not multiplies:
         return None
     if used != saved:
-        made = differentiate(forward, wrt, values=integers, saved=used, ties=ties, size_hints=size_hints)
-    text = returning(forward, used)
+        made = adjoint(used)
+    text = returning(forward, used) if used else text
     return (text, used, made) if text else None
 
 

@@ -63,7 +63,7 @@ class Adjoint:
 
     ``cotangents`` are its parameters by the other's returns, ``gradients`` its returns by the other's parameters; its other parameters are
     parameters, returns and sizes of the other. ``sums`` are the dimensions over which a gradient is then summed. ``saving`` gives the same
-    gradients in less time, from what the forward call kept; it has no graph to what that was computed from. An adjoint is right, and the
+    gradients in less time, from what the forward call kept; it has no graph to what that was computed from, and no right derivatives. An adjoint is right, and the
     one to take, where its ``size_guards`` hold.
     """
 
@@ -83,7 +83,7 @@ class Adjoint:
 
 @dataclass(frozen=True)
 class Saving:
-    """``forward`` returns temporaries of a function, ``names``, behind its results; the ``adjoint`` takes them."""
+    """``forward`` returns temporaries of a function, ``names``, behind its results, if any; the ``adjoint`` takes them."""
 
     forward: Differentiable
     names: tuple[str, ...]
@@ -170,7 +170,7 @@ def _derived_adjoint(
     """The derived adjoint, which is ``generic``, or has the numbers of the sizes that kernels are specialised to written out where that
     saves sums: a subscript like ``(4 * p + i + 3) % N`` has an inverse for a number."""
     from tcjit.grammar.differentiate import SizeHints  # needs isl and lark
-    from tcjit.jit.derivative import derived_adjoint, saving_adjoint
+    from tcjit.jit.derivative import derived_adjoint, first_order_adjoint
 
     signature = function.signature
     if signature.accumulates:
@@ -188,12 +188,12 @@ def _derived_adjoint(
             if _indices_summed(numbered) < _indices_summed(made):
                 made, values = numbered, {**values, **known}
                 size_hints.keep(known)
-    found = saving_adjoint(function.text, signature.name, names, values, ties, saved, size_hints)
+    found = first_order_adjoint(function.text, signature.name, names, values, ties, saved, size_hints)
     saving = None
     if found is not None:
         text, temporaries, other = found
         adjoint = Adjoint(function.derived(other.text, other.definition.name), other.cotangents, other.gradients)
-        saving = Saving(function.derived(text, signature.name), tuple(temporaries), adjoint)
+        saving = Saving(function.derived(text, signature.name) if temporaries else function, tuple(temporaries), adjoint)
     own = function.derived(made.text, made.definition.name)
     return Adjoint(own, made.cotangents, made.gradients, saving=saving, size_guards=size_hints.guards)
 

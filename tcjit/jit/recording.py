@@ -97,7 +97,9 @@ class Recording:
         returns = function.signature.returns
         if not isinstance(adjoint, Adjoint):
             return Recording(function, unchecked, adjoint, Kept({}, {}, {}, {}), ())
-        saving = adjoint.saving if len(every) > len(returns) else None
+        saving = adjoint.saving
+        if saving is not None and len(every) < len(returns) + len(saving.names):  # the forward that saves did not run
+            saving = None
         takers = [adjoint] if saving is None else [adjoint, saving.adjoint]
         reads = dict.fromkeys(name for taker in takers for name in taker.reads)
         unread = [name for name in reads if all(name in taker.function.signature.unread for taker in takers if name in taker.reads)]

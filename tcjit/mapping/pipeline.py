@@ -41,6 +41,7 @@ from tcjit.mapping.passes.eliminate_dead_instances import eliminate_dead_instanc
 from tcjit.mapping.passes.eliminate_indices import eliminate_indices
 from tcjit.mapping.passes.expand_operands import expand_operands
 from tcjit.mapping.passes.factor_contractions import factor_contractions
+from tcjit.mapping.passes.factor_scans import factor_scans
 from tcjit.mapping.passes.fold_contractions import fold_contractions
 from tcjit.mapping.passes.fuse import fuse, fused_groups
 from tcjit.mapping.passes.fuse_column_reductions import fuse_column_reductions
@@ -209,6 +210,7 @@ def build_scop(
     if nests and assignments.assignments != whole.assignments:  # those that are left may be a union
         assignments = proved(split_unions, assignments)
     if nests:
+        assignments = proved(factor_scans, assignments)
         assignments = step(simplify_reductions, assignments)
     if nests or isinstance(target, Device):
         assignments = step(scatter_reductions, assignments, target, prove != "none")

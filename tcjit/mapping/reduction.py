@@ -112,6 +112,24 @@ def guarded_factors(value: Expr) -> tuple[list[Expr], list[Expr]]:
             return conditions, [Unary("-", first, dtype=first.dtype) if negative else first, *others]
 
 
+def quotient_factors(value: Expr) -> list[tuple[str, Expr]]:
+    """The factors of a product, each behind ``*``, and what it is divided by behind ``/``."""
+    match value:
+        case Binary(op="*", left=left, right=right):
+            return [*quotient_factors(left), *quotient_factors(right)]
+        case Binary(op="/", left=left, right=right) if DTYPES[value.dtype].kind == "float":
+            return [*quotient_factors(left), ("/", right)]
+    return [("*", value)]
+
+
+def product_of(value: Expr, others: Iterable[tuple[str, Expr]]) -> Expr:
+    """A value with such factors, which follow it."""
+    first, *rest = others = [*others] or [("*", value)]
+    if value == identity("*=", value.dtype) and first[0] == "*":
+        value, others = first[1], rest
+    return reduce(lambda left, other: Binary(other[0], left, other[1], dtype=value.dtype), others, value)
+
+
 def is_reused(results: Bounds, factors: Iterable[Expr]) -> bool:
     """Whether each factor is read for several results, as nests do."""
     return all(any(name not in names(factor) for name, lower, upper in results if upper - lower > 1) for factor in factors)

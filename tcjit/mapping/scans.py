@@ -88,6 +88,11 @@ def triangle(s: AffineStatement, dim: str, bounds: Bounds) -> Triangle | None:
     return None
 
 
+def has_empty_results(s: AffineStatement) -> bool:
+    """Whether some results of a candidate may have no terms."""
+    return not s.results.is_subset(s.domain.project_out(DIM.set, len(s.outputs), len(s.terms)))
+
+
 def _for_all_sizes(s: AffineStatement) -> AffineStatement | None:
     """The statement for the greatest sizes, where for others it has fewer results, and these the same terms; None where terms depend on
     dynamic sizes, as those of a sum from a result to the end do."""

@@ -28,6 +28,7 @@ from tcjit.mapping.instances import Instances, is_given_again, results_of, same_
 from tcjit.mapping.partial_results import Chunks, partial_result
 from tcjit.mapping.reduction import combined, guarded_term, identity, with_signs_as_factors
 from tcjit.mapping.verify_contractions import wrong_contraction
+from tcjit.mapping.verify_factored import wrong_factored
 from tcjit.mapping.verify_foldings import wrong_folding
 from tcjit.mapping.verify_merged import wrong_merged
 from tcjit.mapping.verify_offsets import wrong_offsets
@@ -90,6 +91,7 @@ class _Replacement(Instances):
             "promote_counts": lambda old, new: wrong_counts(self, self.before, self.after, old, new),
             "distribute_offsets": lambda old, new: wrong_offsets(before, after, old, new),
             "factor_contractions": lambda old, new: wrong_contraction(before, after, old, new),
+            "factor_scans": lambda old, new: wrong_factored(self, before, after, old, new),
             "split_selects": lambda old, new: wrong_selects(self, old, new),
             "skew_reductions": lambda old, new: wrong_skews(self, old, new),
             "split_subscripts": lambda old, new: wrong_subscripts(self, old, new),

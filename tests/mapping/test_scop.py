@@ -93,7 +93,7 @@ def test_every_pass_before_the_scop_shows_what_it_made() -> None:
         "number_values", "multiply_predicates", "promote_counts", "distribute_offsets", "factor_contractions", "tabulate_conditions",
         "strip_mine_gathers", "unswitch_reductions",
         "split_around_invariants", "hoist_invariants",
-        "merge_temporaries", "substitute_forward", "eliminate_dead_instances", "simplify_reductions", "scatter_reductions",
+        "merge_temporaries", "substitute_forward", "eliminate_dead_instances", "factor_scans", "simplify_reductions", "scatter_reductions",
         "collapse_axes", "pad_operands", "split_copies", "split_sums", "split_terms",
         "strip_mine_copies", "transpose_tables", "fold_contractions", "fuse_parallel_regions", "fuse_outer_loops", "overlap_tiles",
         "fuse_column_reductions", "block_panels", "tile_reductions", "unroll_dims", "expand_operands",

@@ -190,15 +190,20 @@ def _others(update: Update, body: Body) -> Expr:
 
 def _by_zeros(update: Update, dtype: str, body: Body) -> Expr:
     """The same from the product without zeros, and their number: right only to first order where a factor is 0."""
-    shape, value = body.shapes[update.target], update.value
-    zeros, rest = body.new(f"zeros_{update.target}", dtype, shape), body.new(f"rest_{update.target}", value.dtype, shape)
+    shape, value, guards = body.shapes[update.target], update.value, list[Expr]()
     one, nothing = literal(1, value.dtype), literal(0, value.dtype)
+    while isinstance(value, Select) and is_number(value.other, 1):  # what is no factor is no zero
+        guards.append(value.condition)
+        value = value.then
+    zeros, rest = body.new(f"zeros_{update.target}", dtype, shape), body.new(f"rest_{update.target}", value.dtype, shape)
     is_zero = compare("==", value, nothing)
-    body.add(zeros, update.left, "+=!", where(is_zero, literal(1, dtype)), update.ranges, update.targets)
-    body.add(rest, update.left, "*=!", Select(is_zero, one, value, dtype=value.dtype), update.ranges, update.targets)
+    counted, multiplied = where(is_zero, literal(1, dtype)), Select(is_zero, one, value, dtype=value.dtype)
+    if guards:
+        guard = conjunction(*guards)
+        counted, multiplied = where(guard, counted), Select(guard, multiplied, one, dtype=value.dtype)
+    body.add(zeros, update.left, "+=!", counted, update.ranges, update.targets)
+    body.add(rest, update.left, "*=!", multiplied, update.ranges, update.targets)
     count, product = Access(zeros, update.places, dtype=dtype), Access(rest, update.places, dtype=value.dtype)
     among = where(compare("==", count, literal(1, dtype)), product)
     without = where(compare("==", count, literal(0, dtype)), divide(product, value))
     return select(is_zero, among, without)
-
-
