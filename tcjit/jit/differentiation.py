@@ -63,8 +63,8 @@ class Adjoint:
 
     ``cotangents`` are its parameters by the other's returns, ``gradients`` its returns by the other's parameters; its other parameters are
     parameters, returns and sizes of the other. ``sums`` are the dimensions over which a gradient is then summed. ``saving`` gives the same
-    gradients in less time, from what the forward call kept; it has no graph to what that was computed from, and no right derivatives. An adjoint is right, and the
-    one to take, where its ``size_guards`` hold.
+    gradients in less time, from what the forward call kept; it has no graph to what that was computed from, and no right derivatives. An
+    adjoint is right, and the one to take, where its ``size_guards`` hold.
     """
 
     function: Differentiable

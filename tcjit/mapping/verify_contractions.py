@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from tcjit.grammar.affine import condition, isl_name
 from tcjit.grammar.arithmetic import plus
 from tcjit.grammar.ast import Access, Binary, Expr, Index
 from tcjit.grammar.dtypes import DTYPES
@@ -12,6 +13,7 @@ from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.equality import reads_inside
 from tcjit.mapping.instances import results_of, same_element
+from tcjit.mapping.isl import context, images, points
 from tcjit.mapping.reduction import guarded_factors, identity
 
 
@@ -46,14 +48,15 @@ def wrong_contraction(before: Assignments, after: Assignments, old: Assignment, 
         return "a range changed"
     one = identity("*=", product.dtype)  # what a sum over a condition alone counts
     multiplied: list[Expr] = []
+    tested: list[Expr] = []
     summed: list[str] = []
 
-    def expand(a: Assignment, value: Expr) -> set[str]:
-        """The indices that the product of an assignment moves with."""
+    def expand(a: Assignment, value: Expr) -> tuple[set[str], list[Expr]]:
+        """The indices that the product of an assignment moves with, and the conditions under which it is not 0."""
         moves: set[str] = set()
-        conditions, factors = guarded_factors(value)
-        multiplied.extend(conditions)
-        moves.update(name for condition in conditions for name in names(condition))
+        tests, factors = guarded_factors(value)
+        moves.update(name for test in tests for name in names(test))
+        inside: list[Expr] = []
         for factor in factors:
             if factor == one:
                 continue
@@ -63,19 +66,38 @@ def wrong_contraction(before: Assignments, after: Assignments, old: Assignment, 
                 moves |= set(names(factor))
             else:
                 assert isinstance(factor, Access)
-                if factor.subscripts != definition.subscripts:
-                    return {""}
-                moves |= expand(definition, definition.value)
+                own, under = expand(definition, definition.value)
+                moves |= own if factor.subscripts == definition.subscripts else {""}
+                inside += under
+        lost = list(dict.fromkeys(test for test in inside if test not in tests))
+        if len(factors) > 1 and not _leave_terms(lost, moves, old, after.values):
+            moves.add("")  # the other factors need not be finite where there are no terms
+        tested.extend(tests)
         summed.extend(a.reduction)
-        return moves - set(a.reduction)
+        return moves - set(a.reduction), [*tests, *lost]
 
-    left = expand(last, value)
+    left, _ = expand(last, value)
     if not left <= set(results_of(old).dims) or sorted(summed) != sorted(old.reduction):
         return "a term is not summed once, around all that moves with it"
     conditions, factors = guarded_factors(product)
     if conditions and not all(reads_inside(after, a) for a in new):
         return "a condition no longer protects a read"
-    return "" if Counter(multiplied) == Counter(part for part in (*conditions, *factors) if part != one) else "the factors are others"
+    if set(tested) != set(conditions):
+        return "the conditions are others"
+    return "" if Counter(multiplied) == Counter(part for part in factors if part != one) else "the factors are others"
+
+
+def _leave_terms(tests: Sequence[Expr], moves: Collection[str], old: Assignment, values: Mapping[str, int]) -> bool:
+    """Whether affine conditions, some of whose indices are summed over, hold for a term at each value of those that move still. (Those on
+    data stand where their scatter is.)"""
+    texts = {test: text for test in tests if (text := condition(test, values)) is not None}
+    dims = sorted({name for test in texts for name in names(test)})
+    if not dims:
+        return True
+    box = [f"{lower} <= {isl_name(name)} < {upper}" for name, lower, upper in old.bounds if name in dims]
+    left = images(context(), map(isl_name, dims), [isl_name(name) for name in dims if name in moves])
+    every, some = (points(context(), map(isl_name, dims), facts) for facts in (box, [*box, *(f"({text})" for text in texts.values())]))
+    return bool(every.apply(left).is_subset(some.apply(left)))
 
 
 def _shared(before: Assignments, after: Assignments, new: Sequence[Assignment]) -> list[Assignment]:

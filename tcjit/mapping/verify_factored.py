@@ -78,8 +78,8 @@ def _addends(value: Expr, tests: frozenset[Test] = frozenset(), negative: bool =
         return [_Addend(negative, tests, ())]
     match value:
         case Select(condition=condition, then=then, other=other):
-            ways = ((then, _test(condition, True)), (other, _test(condition, False)))
-            return [one for arm, test in ways for one in _addends(arm, tests | {test}, negative)]
+            arms = ((then, _test(condition, True)), (other, _test(condition, False)))
+            return [one for arm, test in arms for one in _addends(arm, tests | {test}, negative)]
         case Binary(op="+" | "-" as op, left=left, right=right):
             return [*_addends(left, tests, negative), *_addends(right, tests, negative != (op == "-"))]
         case Unary(op="-", operand=operand):

@@ -13,7 +13,7 @@ from support.mapping import program
 
 import tcjit
 from tcjit.errors import VerifyError
-from tcjit.grammar.ast import Expr
+from tcjit.grammar.ast import Expr, Select
 from tcjit.grammar.walk import with_accesses
 from tcjit.mapping.assignment import Assignments
 from tcjit.mapping.extract import extract
@@ -180,7 +180,7 @@ def test_a_condition_is_a_factor() -> None:
     text = "def f(float(T,T) G, float(T,P) X, float(T) L) -> (O) { O(t,p) +=! (s <= t) ? G(t,s) * exp(L(t) - L(s)) * X(s,p) : 0.0 }"
     assert factored(text, {"G": (50, 50), "X": (50, 60), "L": (50,)}) == [
         "O_factor(t, s) = s <= t ? G(t, s) * exp(L(t) - L(s)) : 0.0 where t in 0:50, s in 0:50",
-        "O(t, p) += O_factor(t, s) * X(s, p) from 0.0 where t in 0:50, p in 0:60, s in 0:50",
+        "O(t, p) += s <= t ? O_factor(t, s) * X(s, p) : 0.0 from 0.0 where t in 0:50, p in 0:60, s in 0:50",
     ]
     negated = "def f(float(B,C) X, float(A,B) Y) -> (O) { O(a) +=! (b < a) ? -(X(b,c) * Y(a,b)) : 0.0 }"
     assert factored(negated, {"X": (20, 300), "Y": (500, 20)}) == [
@@ -200,6 +200,49 @@ def test_a_condition_is_a_factor() -> None:
     text = protected.replace("b >= 5", "a + b < 10").replace("b-5", "b").replace("0.0 }", "0.0 where b in 0:20 }")
     outside = before(text, {"X": (10, 300), "Y": (500, 20)})
     assert factor_contractions(outside).assignments == outside.assignments  # the condition protects the rows of X
+
+
+UNDER = "def f(float(T,N) C, float(T,N) B, float(T,D) L, float(D,N) A) -> (O) { %s }"
+STATES = "O(t,s,d) +=! s %s t ? C(t,n) * B(s,n) * exp(A(d,n) * (L(t,d) - L(s,d))) : 0.0"
+ATTENTION = "O(t,d) +=! s %s t ? C(t,n) * B(s,n) * L(s,d) : 0.0"
+
+
+@pytest.mark.parametrize("order", ["<=", "<"])
+@pytest.mark.parametrize("statement", [STATES, ATTENTION])
+def test_what_a_condition_keeps_from_being_a_factor_need_not_be_finite(statement: str, order: str) -> None:
+    text = UNDER % statement % order
+    a = before(text, {"C": (70, 24), "B": (70, 24), "L": (70, 40), "A": (40, 24)})
+    after = factor_contractions(a)
+    verify_assignments("factor_contractions", a, after)
+    assert len(after.assignments) > 1
+    *made, last = after.assignments
+    assert isinstance(last.value, Select)
+    without = (*made, replace(last, value=last.value.then))
+    with pytest.raises(VerifyError, match="factor_contractions: statement 1 of f"):
+        verify_assignments("factor_contractions", a, replace(after, assignments=without, replaced=(without,)))
+    generator = torch.Generator().manual_seed(0)
+    c, b, x, d = (torch.randn(shape, generator=generator) for shape in ((70, 24), (70, 24), (70, 40), (40, 24)))
+    x = 30.0 * x.abs().cumsum(0) if statement == STATES else x.index_fill(0, torch.tensor([69]), torch.inf)
+    d = -d.abs() - 0.1
+    mask = torch.ones(70, 70, dtype=torch.bool).tril(0 if order == "<=" else -1)
+    if statement == STATES:
+        terms = torch.einsum("tn,sn,tsdn->tsd", c, b, torch.exp(d * (x[:, None] - x)[..., None]).where(mask[..., None, None], 0.0))
+    else:
+        products = (c @ b.T)[..., None] * x
+        terms = products.where(mask[..., None], 0.0).sum(1)
+    found = tcjit.define(text).f(c, b, x, d)
+    rows = slice(None) if statement == STATES else slice(0, 69)
+    assert terms[rows].isfinite().all()
+    torch.testing.assert_close(found[rows], terms[rows], rtol=1e-4, atol=1e-4)
+
+
+def test_a_step_without_terms_is_no_factor() -> None:
+    """``s < t`` leaves the first ``t`` without terms, whatever stands beside them there."""
+    text = "def f(float(T,S) X, float(T,N) Y, float(N,M) Z) -> (O) { O(m) +=! s %s t ? X(t,s) * Y(t,n) * Z(n,m) : 0.0 }"
+    sizes: dict[str, tuple[int, ...]] = {"X": (40, 40), "Y": (40, 50), "Z": (50, 60)}
+    every, some = (factored(text % order, sizes) for order in ("<=", "<"))
+    assert any("+= s <= t ? X(t, s) : 0.0" in one for one in every)
+    assert all("s < t" not in one or "Y(t, n)" in one for one in some)
 
 
 def test_results_are_added_to_what_an_element_holds() -> None:

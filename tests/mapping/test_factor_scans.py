@@ -116,7 +116,8 @@ def test_faults_are_found(statement: str) -> None:
         fewer = tuple((name, lower, upper - (name == "i")) for name, lower, upper in scan.bounds)
         assert isinstance(scan.value, Select)
         turned = replace(scan.value, then=Unary("-", scan.value.then, dtype="float32"))
-        for wrong in (replace(scan, bounds=fewer), replace(scan, value=scan.value.then), replace(scan, value=turned), replace(scan, start=None)):
+        changed = [{"bounds": fewer}, {"value": scan.value.then}, {"value": turned}, {"start": None}]
+        for wrong in (replace(scan, **change) for change in changed):
             refused([*scans[:place], wrong, *scans[place + 1 :], result])
         refused([*others, result])
     doubled = Binary("+", result.value, result.value, dtype="float32")
@@ -152,7 +153,8 @@ def test_the_gradient_of_a_prefix_product(text: str, zeros: tuple[int, ...]) -> 
 
 
 def test_no_term_is_no_factor() -> None:
-    f = tcjit.define(f"def f({PARAMETERS}) -> (D) {{ D(m,j) +=! i < j ? (B(m,i) > 0.0 ? A(m,i) * X(m,j) : A(m,i)) : 0.0 where j in 0:N }}")["f"]
+    statement = "D(m,j) +=! i < j ? (B(m,i) > 0.0 ? A(m,i) * X(m,j) : A(m,i)) : 0.0 where j in 0:N"
+    f = tcjit.define(f"def f({PARAMETERS}) -> (D) {{ {statement} }}")["f"]
     torch.manual_seed(3)
     a, b, x = torch.randn(3, 3, 400)
     b[0], b[1, :50] = -b[0].abs(), -b[1, :50].abs()

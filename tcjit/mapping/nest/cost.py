@@ -290,14 +290,19 @@ class TileCosts(TileSpace):
         """Cycles of all tiles, which sum so many terms before the next one, for the pages that an operand's terms lie on, where the TLB
         does not have them: the more, the longer each."""
         core, use = self.core, self.uses[number]
-        pages = terms * min(use.step, core.page) / core.page
+        terms = min(terms, self.s.extents[self.terms[-1]])  # of the innermost loop
+        rows = prod(max(1.0, count * min(use.rows[dim], core.page) / core.page) for dim, count in shape.leaf_rows if use.rows[dim])
+        pages = terms * rows * min(use.step, core.page) / core.page
         tiles = self.results / prod((shape.vectors * core.lanes, *(count for _, count in shape.leaf_rows)))
         return tiles * self.trips / terms * pages * WALK * min(1.0, pages / MANY_PAGES) if pages > core.tlb else 0.0
 
     def is_strided(self, use: OperandUse, shape: Shape, staged: bool) -> bool:
         """Whether an operand that others evict from the second cache is read a line or two at each term. What one tile alone reads may lie
         in the caches of all cores."""
-        if staged or use.operand.single is None or self.over_terms or len(self.s.terms) != 1 or use.step < LINE:
+        if staged or use.operand.single is None or self.over_terms:
+            return False
+        overlaps = len(self.s.terms) > 1 and use.elements > use.operand.flats[0].elements  # windows read again what lies near
+        if overlaps or use.step < LINE or any(step * use.bytes < LINE for step, _ in use.window):
             return False
         tile = prod(count for dim, count in shape.leaf_rows if dim not in use.operand.dims)
         again = use.results > tile * (1 if use.moves else shape.vectors * self.core.lanes)

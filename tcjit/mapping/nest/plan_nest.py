@@ -482,7 +482,7 @@ def _around(costs: TileCosts, shape: Shape, cost: Estimate, *, turned: bool = Fa
     late = traffic.written_late * core.l3_byte if moved else 0.0
     fetched = [prefetch.operand for prefetch in nest.prefetch]
     streams = far and not costs.block
-    before_next = blocks[0].block if streams else costs.block_trips  # terms that a tile sums
+    before_next = costs.trips * blocks[0].block // s.extent(blocks[0].dim) if streams else costs.block_trips  # terms that a tile sums
 
     def waiting_part(use: OperandUse) -> float:
         """The part of an operand's lines that no prefetcher asks for: less where the next tile reads rows on where this one ends."""

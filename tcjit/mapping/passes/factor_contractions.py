@@ -1,8 +1,9 @@
 """Factor contractions: a sum of products of several tensors is computed pairwise through temporaries, where that takes fewer operations.
 
 ``O(a) +=! X(b,c) * Y(a,b,d) * Z(d,b)`` needs no sum over ``c`` for each ``a``: by the distributive law ``c`` is summed first, and what
-divides all terms divides their sum. A condition without which a term is 0 is a factor that is 0 or 1; one that picks a result by data, as
-``I(n) == v`` does, makes a scatter of the product that it is in. The order is the one with the fewest operations. After Lam, Sadayappan
+divides all terms divides their sum. A condition without which a term is 0 is a factor that is 0 or 1, and stands in all steps that have
+its indices: what it keeps from being a factor need not be finite. One that picks a result by data, as ``I(n) == v`` does, makes a scatter
+of the product that it is in. The order is the one with the fewest operations. After Lam, Sadayappan
 and Wenger, On Optimizing a Class of Multi-Dimensional Loops with Reductions for Parallel Execution (1997); ``torch.einsum`` does the same.
 """
 
@@ -13,13 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from tcjit.grammar.affine import condition, guarded_accesses
+from tcjit.grammar.affine import condition, guarded_accesses, isl_name
 from tcjit.grammar.arithmetic import plus
 from tcjit.grammar.ast import Access, Binary, Expr, Index, Select
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.equality import picked_index, reads_inside
+from tcjit.mapping.isl import context, images, points
 from tcjit.mapping.operations import may_fail
 from tcjit.mapping.reduction import conjunction, guarded_factors, identity
 
@@ -120,10 +122,12 @@ class _Contraction:
         self.conditions, factors = guarded_factors(a.value)
         # by the number of a condition on data, the result's index that it picks
         self.picked = {number: name for number, one in enumerate(self.conditions) if (name := picked_index(a, one, values)) is not None}
+        self.affine = {number: text for number, one in enumerate(self.conditions) if (text := condition(one, values)) is not None}
         self.factors = (*self.conditions, *factors)
         self.all = frozenset(range(len(self.factors)))
         self.moves = tuple(frozenset(names(factor)) & set(a.dims) for factor in self.factors)
         self.orders: dict[Factors, _Order] = {}  # the best ones
+        self.everywhere: dict[tuple[Factors, frozenset[str]], bool] = {}  # whether conditions leave terms to all points of some dimensions
 
     def dims(self, factors: Factors) -> frozenset[str]:
         """Those that factors move with."""
@@ -192,14 +196,33 @@ class _Contraction:
             left = frozenset([first, *(number for bit, number in enumerate(others) if chosen >> bit & 1)])
             if any(len(part) > 1 and not self.multiplied(part) for part in (left, factors - left)):
                 continue  # conditions alone are no tensor
-            parts = self.order(left), self.order(factors - left)
             together = self.kept(left) | self.kept(factors - left)
+            if not all(self.has_terms(part, together) for part in (left, factors - left)):
+                continue
+            parts = self.order(left), self.order(factors - left)
             own = (part.operations - self.traffic(part.factors) * self.is_inline(part, together) for part in parts)
             unchanged = frozenset(min(part.factors) for part in parts if len(part.factors) == 1 and not part.operations)
             operations = sum(own) + self.steps(together, unchanged) + self.traffic(factors)
             if operations < best.operations:
                 best = _Order(operations, factors, parts)
         return best
+
+    def has_terms(self, factors: Factors, together: frozenset[str]) -> bool:
+        """Whether no condition of a part leaves it without terms at points of a step over some dimensions: the other part, which need not
+        be finite there, is no factor of 0. Conditions with all of their indices in the step stand in it."""
+        lost = frozenset(number for number in factors if number in self.affine and not self.moves[number] <= together)
+        key = lost, together & self.dims(lost)
+        if lost and key not in self.everywhere:
+            dims, left = sorted(self.dims(lost)), sorted(key[1])
+            box = [f"{lower} <= {isl_name(name)} < {upper}" for name, lower, upper in self.a.bounds if name in dims]
+            to = images(context(), map(isl_name, dims), map(isl_name, left))
+            some, every = (points(context(), map(isl_name, dims), facts).apply(to) for facts in ([*box, *self.texts(lost)], box))
+            self.everywhere[key] = every.is_subset(some)
+        return not lost or self.everywhere[key]
+
+    def texts(self, conditions: Factors) -> list[str]:
+        """Affine conditions in isl's words."""
+        return [f"({self.affine[number]})" for number in sorted(conditions)]
 
     def is_inline(self, part: _Order, together: frozenset[str]) -> bool:
         """Whether a part is a product alone, which the step that multiplies it, over ``together``, needs once."""
@@ -208,8 +231,12 @@ class _Contraction:
 
     def summed(self, order: _Order) -> frozenset[str]:
         """The terms that the last step of an order sums over."""
-        read = frozenset().union(*(self.kept(part.factors) for part in order.parts)) if order.parts else self.dims(order.factors)
-        return read - (self.kept(order.factors) if order.factors != self.all else {name for name, _, _ in self.a.results})
+        kept = self.kept(order.factors) if order.factors != self.all else {name for name, _, _ in self.a.results}
+        return self.read_together(order) - kept
+
+    def read_together(self, order: _Order) -> frozenset[str]:
+        """The dimensions of the last step of an order."""
+        return frozenset().union(*(self.kept(part.factors) for part in order.parts)) if order.parts else self.dims(order.factors)
 
     # ------------------------------------------------------------ assignments
 
@@ -226,7 +253,9 @@ class _Contraction:
     def product(self, order: _Order, made: list[Assignment], temporaries: Temporaries) -> Expr:
         """The product that the last step of an order sums."""
         values = self.multiplicands(order, made, temporaries)
-        conditions = [value for value in values if value.dtype == "bool"]
+        read = self.read_together(order)
+        again = [self.factors[number] for number in sorted(order.factors) if number in self.affine and self.moves[number] <= read]
+        conditions = list(dict.fromkeys([*again, *(value for value in values if value.dtype == "bool")]))
         factors = [value for value in values if value.dtype != "bool"]
         value, *others = factors or [identity("*=", self.a.value.dtype)]  # for how many terms a condition holds
         for factor in others:

@@ -38,10 +38,11 @@ def factor_scans(before: Assignments) -> Assignments:
         if a.start not in (None, zero) or not conditions or term.dtype != a.value.dtype or may_fail(term, before.values):
             return [a]
         for dim, lower, upper in a.results:
-            bodies = dict[Expr, Expr]()
-            sums = _Factorisation(a.terms[0][0], dim, True, lambda body: bodies.setdefault(body, body))
+            bodies = list[Expr]()
+            sums = _Factorisation(a.terms[0][0], dim, True, partial(_noted, bodies))
             if a.start is not None and dim not in names(term) or sums.total(term) is None:
                 continue
+            bodies = list(dict.fromkeys(bodies))
             if (1 + operations(term, ONE_FUNCTION)) * (upper - lower) < 2 * STEP * len(bodies):
                 continue
             s = scan_candidate(replace(a, start=zero), before)
@@ -64,6 +65,12 @@ def factor_scans(before: Assignments) -> Assignments:
         return [a]
 
     return rewrite(before, visit)
+
+
+def _noted(bodies: list[Expr], body: Expr) -> Expr:
+    """A value that a sum is asked for, added to others."""
+    bodies.append(body)
+    return body
 
 
 @dataclass(frozen=True)
