@@ -16,12 +16,12 @@ from tcjit.codegen.lane_accumulators import find_lane_accumulators, starting_val
 from tcjit.codegen.lanes import LaneEmitter
 from tcjit.codegen.lower_cpu import lower
 from tcjit.codegen.matrix_tile import MatrixTilePrinter
-from tcjit.codegen.memory import ALIGNMENT
 from tcjit.codegen.memory import symbol as kernel_symbol
 from tcjit.codegen.outline import outline
 from tcjit.codegen.profile import trips
 from tcjit.codegen.reads import repeated
 from tcjit.codegen.source import Source
+from tcjit.codegen.text import stack_array
 from tcjit.codegen.tile_printer import TilePrinter
 from tcjit.codegen.tile_text import Names
 from tcjit.codegen.tile_vectors import bfloat16_dots, transposition
@@ -263,7 +263,9 @@ class CEmitter(LaneEmitter):
                 if private in large:
                     self.line(f"{kind} *restrict {name} = ({kind} *)(tc_slice + {self.memory.large[private.mark, private.tensor]});")
                 else:
-                    self.array(f"{kind} {name}", private.elements, f" __attribute__((aligned({ALIGNMENT})))")
+                    self.profile.counts["private"] += private.elements
+                    for line in stack_array(kind, name, private.elements):
+                        self.line(line)
             self.block(node.body)
 
     def slice(self) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tcjit.codegen.address import Address
 from tcjit.codegen.loops import For, Run
 from tcjit.codegen.reads import ReadEmitter
+from tcjit.codegen.text import stack_array
 from tcjit.codegen.tile_vectors import suffix
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Call, Cast, Expr
@@ -116,7 +117,8 @@ def converted(emitter: ReadEmitter, found: HalfLanes, first: str, count: int) ->
     at = f"[{found.variable} - {first}]"
 
     def parts(array: str, address: Address) -> Sequence[tuple[str, str]]:
-        emitter.line(f"float {array}[{count}] __attribute__((aligned(64)));")
+        for line in stack_array("float", array, count):
+            emitter.line(line)
         emitter.mentioned.add(address.base)
         place = address.substitute(start).written(emitter.index)
         return [(f"{array} + {v}", f"&{place} + {v}") for v in range(0, count, found.width)]
@@ -129,8 +131,8 @@ def converted(emitter: ReadEmitter, found: HalfLanes, first: str, count: int) ->
         for number, (access, run) in enumerate(found.strided):
             emitter.run_now = run
             loop = f"for (int64_t {found.variable} = {first}; {found.variable} < {first} + {count}; ++{found.variable})"
-            emitter.line(f"float tc_strided{number}[{count}] __attribute__((aligned(64)));")
-            emitter.line(f"uint16_t tc_bits{number}[{count}] __attribute__((aligned(64)));")
+            for line in (*stack_array("float", f"tc_strided{number}", count), *stack_array("uint16_t", f"tc_bits{number}", count)):
+                emitter.line(line)
             emitter.line(f"{loop} tc_bits{number}{at} = {emitter.place(access.tensor, access.subscripts)};")
             for v in range(0, count, found.width):
                 emitter.line(f"tc_store{ending}(tc_strided{number} + {v}, tc_load_f16{ending}(tc_bits{number} + {v}));")

@@ -21,6 +21,7 @@ from tcjit.codegen.reads import ReadEmitter
 from tcjit.codegen.split_lanes import LaneConditions
 from tcjit.codegen.streaming import StreamedLanes, find_streamed_lanes, nontemporal, streamed
 from tcjit.codegen.strided_vectors import SHUFFLED
+from tcjit.codegen.text import stack_array
 from tcjit.codegen.tile_vectors import declarations, halved
 from tcjit.codegen.vector_reduction import EXTREMA, SHORT, VectorReduction, VectorScan, find_vector_reduction, neighbours, vector_scan
 from tcjit.grammar.affine import guarded_accesses
@@ -407,8 +408,8 @@ class LaneEmitter(ReadEmitter):
                     self.write(f"tc_terms[{loop.variable} - tc_first] = {self.printer.value(value)};")
         if halves is not None:
             self.declare_vectors("float32", halves.width, HALF)
-        declared = f"{vtype(dtype)} tc_terms[{count}] __attribute__((aligned(64)));"
-        lines = [*dedent("\n".join(before)).splitlines(), declared, f"#pragma omp simd{self.flags(checks)}"]
+        declared = stack_array(vtype(dtype), "tc_terms", count)
+        lines = [*dedent("\n".join(before)).splitlines(), *declared, f"#pragma omp simd{self.flags(checks)}"]
         return [*lines, *dedent("\n".join(body)).splitlines()]
 
     def remainder(self, loop: For, run: Run, name: str, clause: str, done: int, width: int) -> None:

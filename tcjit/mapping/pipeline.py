@@ -191,7 +191,7 @@ def build_scop(
         assignments = proved(eliminate_conditions, assignments)
     assignments = proved(widen, assignments)
     assignments = proved(reduce_strength, assignments) if isinstance(target, Machine) else assignments
-    assignments = proved(number_values, assignments) if isinstance(target, Machine) else assignments
+    assignments = proved(number_values, assignments, target) if isinstance(target, Machine) else assignments
     assignments = proved(multiply_predicates, assignments) if nests or isinstance(target, Device) else assignments
     assignments = proved(promote_counts, assignments) if nests else assignments
     assignments = proved(distribute_offsets, assignments) if nests else assignments

@@ -124,10 +124,10 @@ def quotient_factors(value: Expr) -> list[tuple[str, Expr]]:
 
 def product_of(value: Expr, others: Iterable[tuple[str, Expr]]) -> Expr:
     """A value with such factors, which follow it."""
-    first, *rest = others = [*others] or [("*", value)]
-    if value == identity("*=", value.dtype) and first[0] == "*":
-        value, others = first[1], rest
-    return reduce(lambda left, other: Binary(other[0], left, other[1], dtype=value.dtype), others, value)
+    factors = [("*", value), *others]
+    if value == identity("*=", value.dtype) and len(factors) > 1 and factors[1][0] == "*":
+        factors = factors[1:]
+    return reduce(lambda left, other: Binary(other[0], left, other[1], dtype=value.dtype), factors[1:], factors[0][1])
 
 
 def is_reused(results: Bounds, factors: Iterable[Expr]) -> bool:

@@ -14,7 +14,7 @@ from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.equality import reads_inside
 from tcjit.mapping.instances import results_of, same_element
 from tcjit.mapping.isl import context, images, points
-from tcjit.mapping.reduction import guarded_factors, identity
+from tcjit.mapping.reduction import guarded_factors, identity, is_identity
 
 
 def wrong_contraction(before: Assignments, after: Assignments, old: Assignment, new: Sequence[Assignment]) -> str:
@@ -54,7 +54,9 @@ def wrong_contraction(before: Assignments, after: Assignments, old: Assignment, 
     def expand(a: Assignment, value: Expr) -> tuple[set[str], list[Expr]]:
         """The indices that the product of an assignment moves with, and the conditions under which it is not 0."""
         moves: set[str] = set()
-        tests, factors = guarded_factors(value)
+        conditions, factors = guarded_factors(value)
+        counts = [found for test in conditions if (found := _counted(test, definitions)) is not None]
+        tests = [test for test in conditions if _counted(test, definitions) is None]
         moves.update(name for test in tests for name in names(test))
         inside: list[Expr] = []
         for factor in factors:
@@ -70,8 +72,11 @@ def wrong_contraction(before: Assignments, after: Assignments, old: Assignment, 
                 moves |= own if factor.subscripts == definition.subscripts else {""}
                 inside += under
         lost = list(dict.fromkeys(test for test in inside if test not in tests))
-        if len(factors) > 1 and not _leave_terms(lost, moves, old, after.values):
+        floats = DTYPES[product.dtype].kind == "float"
+        if floats and len(factors) > 1 and Counter(lost) not in counts and not _leave_terms(lost, moves, old, after.values):
             moves.add("")  # the other factors need not be finite where there are no terms
+        if any(count - Counter(lost) for count in counts):
+            moves.add("")  # something else is counted
         tested.extend(tests)
         summed.extend(a.reduction)
         return moves - set(a.reduction), [*tests, *lost]
@@ -87,10 +92,21 @@ def wrong_contraction(before: Assignments, after: Assignments, old: Assignment, 
     return "" if Counter(multiplied) == Counter(part for part in factors if part != one) else "the factors are others"
 
 
+def _counted(test: Expr, definitions: Mapping[str, Assignment]) -> Counter[Expr] | None:
+    """The conditions of which a test asks whether they hold for any term; None where it is no such test."""
+    count = test.left if isinstance(test, Binary) and test.op == ">" and is_identity(test.right, "+=") else None
+    definition = definitions.get(count.tensor) if isinstance(count, Access) else None
+    if definition is None or not isinstance(count, Access) or count.subscripts != definition.subscripts or definition.operator != "+=":
+        return None
+    conditions, factors = guarded_factors(definition.value)
+    return Counter(conditions) if factors == [identity("*=", definition.value.dtype)] else None
+
+
 def _leave_terms(tests: Sequence[Expr], moves: Collection[str], old: Assignment, values: Mapping[str, int]) -> bool:
-    """Whether affine conditions, some of whose indices are summed over, hold for a term at each value of those that move still. (Those on
-    data stand where their scatter is.)"""
+    """Whether conditions, some of whose indices are summed over, hold for a term at each value of those that move still."""
     texts = {test: text for test in tests if (text := condition(test, values)) is not None}
+    if len(texts) < len(tests):
+        return False  # of one on data nobody knows
     dims = sorted({name for test in texts for name in names(test)})
     if not dims:
         return True

@@ -13,7 +13,7 @@ from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.equality import reads_inside, where
 from tcjit.mapping.instances import Instances, results_of
-from tcjit.mapping.reduction import casts_inside, guarded_term, identity, is_identity, quotient_factors
+from tcjit.mapping.reduction import casts_inside, conjuncts, guarded_term, identity, is_identity, quotient_factors
 
 Test = tuple[Expr, bool]
 
@@ -78,8 +78,8 @@ def _addends(value: Expr, tests: frozenset[Test] = frozenset(), negative: bool =
         return [_Addend(negative, tests, ())]
     match value:
         case Select(condition=condition, then=then, other=other):
-            arms = ((then, _test(condition, True)), (other, _test(condition, False)))
-            return [one for arm, test in arms for one in _addends(arm, tests | {test}, negative)]
+            arms = (then, _tests(condition, True)), (other, _tests(condition, False))
+            return [one for arm, more in arms for one in _addends(arm, tests | more, negative)]
         case Binary(op="+" | "-" as op, left=left, right=right):
             return [*_addends(left, tests, negative), *_addends(right, tests, negative != (op == "-"))]
         case Unary(op="-", operand=operand):
@@ -98,10 +98,15 @@ def _product(addends: Sequence[_Addend], negative: bool = False) -> _Addend:
     return _Addend(negative, frozenset().union(*(one.tests for one in addends)), factors)
 
 
-def _test(condition: Expr, holds: bool) -> Test:
-    while isinstance(condition, Unary) and condition.op == "!":
-        condition, holds = condition.operand, not holds
-    return condition, holds
+def _tests(condition: Expr, holds: bool) -> frozenset[Test]:
+    """The parts of a condition that all hold, or the condition that fails."""
+    parts = conjuncts(condition) if holds else [condition]
+    if len(parts) > 1:
+        return frozenset().union(*(_tests(part, True) for part in parts))
+    (part,) = parts
+    if isinstance(part, Unary) and part.op == "!":
+        return _tests(part.operand, not holds)
+    return frozenset({(part, holds)})
 
 
 def _expanded(addend: _Addend, bodies: Mapping[Expr, Expr], has_terms: bool) -> list[_Addend] | None:

@@ -13,7 +13,7 @@ from support.mapping import program
 
 import tcjit
 from tcjit.errors import VerifyError
-from tcjit.grammar.ast import Expr, Select
+from tcjit.grammar.ast import Binary, Expr, Select
 from tcjit.grammar.walk import with_accesses
 from tcjit.mapping.assignment import Assignments
 from tcjit.mapping.extract import extract
@@ -241,8 +241,49 @@ def test_a_step_without_terms_is_no_factor() -> None:
     text = "def f(float(T,S) X, float(T,N) Y, float(N,M) Z) -> (O) { O(m) +=! s %s t ? X(t,s) * Y(t,n) * Z(n,m) : 0.0 }"
     sizes: dict[str, tuple[int, ...]] = {"X": (40, 40), "Y": (40, 50), "Z": (50, 60)}
     every, some = (factored(text % order, sizes) for order in ("<=", "<"))
-    assert any("+= s <= t ? X(t, s) : 0.0" in one for one in every)
-    assert all("s < t" not in one or "Y(t, n)" in one for one in some)
+    assert any("+= s <= t ? X(t, s) : 0.0" in one for one in every) and not any("O_terms" in one for one in every)
+    assert any(one.startswith("O_terms(t) += s < t ? 1.0 : 0.0 from 0.0") for one in some)
+    assert any("O_terms(t) > 0.0 ?" in one for one in some)
+
+
+PICKED = """def f(int32(N) I, float(N,D) X, float(V,D) Y, float(V,E) Z) -> (O) {
+    O(v,e) +=! %s ? X(n,d) * Y(v,d) * Z(v,e) : 0.0 where v in 0:V }"""
+
+
+@pytest.mark.parametrize("condition", ["I(n) == v", "(I(n) == v && n >= v)"])
+def test_what_data_do_not_pick_need_not_be_finite(condition: str) -> None:
+    text, shapes = PICKED % condition, {"I": (300,), "X": (300, 20), "Y": (30, 20), "Z": (30, 24)}
+    a = before(text, shapes)
+    after = factor_contractions(a)
+    verify_assignments("factor_contractions", a, after)
+    *made, last = after.assignments
+    assert any(one.tensor == "O_terms" for one in made) and isinstance(last.value, Binary) and isinstance(last.value.right, Select)
+    without = (*made, replace(last, value=replace(last.value, right=last.value.right.then)))
+    with pytest.raises(VerifyError, match="factor_contractions: statement 1 of f"):
+        verify_assignments("factor_contractions", a, replace(after, assignments=without, replaced=(without,)))
+    generator = torch.Generator().manual_seed(0)
+    index = torch.randint(0, 20, (300,), generator=generator, dtype=torch.int32)
+    x, y, z = (torch.rand(shapes[name], generator=generator) + 0.5 for name in "XYZ")
+    y[20:], z[20:] = torch.inf, torch.nan
+    place = torch.arange(30)
+    picked = (index[None] == place[:, None]) & ((torch.arange(300) >= place[:, None]) | ("n >= v" not in condition))
+    expected = torch.where(picked.any(1)[:, None], torch.einsum("vn,nd,vd,ve->ve", picked.float(), x, y.nan_to_num(1.0, 1.0), z), 0.0)
+    torch.testing.assert_close(tcjit.define(text).f(index, x, y, z), expected, rtol=1e-4, atol=1e-3)
+
+
+OVERWRITTEN = """def f(float(I,J) X, float(J,K) Y, float(K,L) Z, float(L,M) V, float(L,M) W) -> (O, Q) {
+    T(i,j) = X(i,j)
+    O(i,m) +=! T(i,j) * Y(j,k) * Z(k,l) * V(l,m)
+    T(i,j) = 2.0 * T(i,j)
+    Q(i,m) +=! T(i,j) * Y(j,k) * Z(k,l) * W(l,m) }"""
+
+
+def test_what_is_computed_from_what_changes_is_computed_again() -> None:
+    a = before(OVERWRITTEN, {"X": (8, 64), "Y": (64, 512), "Z": (512, 16), "V": (16, 300), "W": (16, 300)})
+    after = factor_contractions(a)
+    verify_assignments("factor_contractions", a, after)
+    last = after.replaced[-1]
+    assert len(last) > 1 and all("O_factor" not in one.show() for one in last)
 
 
 def test_results_are_added_to_what_an_element_holds() -> None:
@@ -305,9 +346,9 @@ def test_terms_that_data_pick_are_summed_before_they_are_multiplied() -> None:
     a = before(SCATTERED, {"I": (50, 12), "G": (40, 50, 12), "W": (40, 24)})
     after = factor_contractions(a)
     verify_assignments("factor_contractions", a, after)
-    factor, product = after.assignments
-    assert "int64(v)" in factor.show() and {*factor.dims} == {"o", "v", "n", "k"}
-    assert {*product.dims} == {"v", "c", "o"} and "==" not in product.show()
+    factor, terms, product = after.assignments
+    assert "int64(v)" in factor.show() and {*factor.dims} == {"o", "v", "n", "k"} and {*terms.dims} == {"v", "n", "k"}
+    assert {*product.dims} == {"v", "c", "o"} and "==" not in product.show() and "Y_terms(v) > 0.0 ?" in product.show()
     assert factor_contractions(a, cpu=False).assignments == a.assignments
     g = torch.Generator().manual_seed(0)
     at, grad, weight = torch.randint(0, 50, (50, 12), generator=g), *(torch.randn(*s, generator=g) for s in ((40, 50, 12), (40, 24)))

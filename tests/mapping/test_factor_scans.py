@@ -63,6 +63,21 @@ def of(statement: str) -> tuple[Assignments, Assignments]:
             ],
         ),
         (
+            "D(m,j) +=! i <= j ? (A(m,i) > 0.0 ? (B(m,i) > 0.0 ? A(m,i) * X(m,j) : 0.0) : 0.0) : 0.0 where j in 0:N",
+            [
+                "D_scan(m, j) += i <= j ? A(m, i) > 0.0 ? B(m, i) > 0.0 ? A(m, i) : 0.0 : 0.0 : 0.0 from 0.0",
+                "D_scan1(m, j) += i <= j ? A(m, i) > 0.0 && B(m, i) > 0.0 ? 1.0 : 0.0 : 0.0 from 0.0",
+                "D(m, j) = D_scan1(m, j) > 0.0 ? D_scan(m, j) * X(m, j) : 0.0",
+            ],
+        ),
+        (
+            "D(m,j) +=! i <= j ? (X(m,j) == 0.0 ? A(m,i) * X(m,j) : 0.0) * B(m,j) : 0.0 where j in 0:N",
+            [
+                "D_scan(m, j) += i <= j ? A(m, i) : 0.0 from 0.0",
+                "D(m, j) = (X(m, j) == 0.0 ? D_scan(m, j) * X(m, j) : 0.0) * B(m, j)",
+            ],
+        ),
+        (
             "D(m,j) = X(m,j) where j in 0:N D(m,j) += i <= j ? A(m,i) : 0.0",  # which goes on with what is there
             [
                 "D(m, j) = X(m, j)",

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.mapping import program
+from support.mapping import AVX512, program
 
 import tcjit
 from tcjit.errors import VerifyError
@@ -26,7 +26,7 @@ SIZES: Shapes = {"X": (64, 100)}
 
 def numbered(text: str, shapes: Shapes = SIZES) -> list[str]:
     before = extract(program(text, shapes))
-    after = number_values(before)
+    after = number_values(before, AVX512)
     verify_assignments("number_values", before, after)
     return [a.show().partition(" where ")[0] for a in after.assignments]
 
@@ -53,8 +53,8 @@ def test_what_is_stored_and_changes() -> None:
 def test_the_largest_values() -> None:
     text = "def f(float(B,N) X) -> (Y, Z) { Y(i,j) = log(1.0 + exp(X(i,j))) * 2.0  Z(i,j) = log(1.0 + exp(X(i,j))) + tanh(exp(X(i,j))) }"
     found = numbered(text)
-    assert found[0] == "Y_value(i, j) = log(1.0 + exp(X(i, j)))"
-    assert found[1:] == ["Y(i, j) = Y_value(i, j) * 2.0", "Z(i, j) = Y_value(i, j) + tanh(exp(X(i, j)))"]
+    assert found[:2] == ["Y_value1(i, j) = exp(X(i, j))", "Y_value(i, j) = log(1.0 + Y_value1(i, j))"]
+    assert found[2:] == ["Y(i, j) = Y_value(i, j) * 2.0", "Z(i, j) = Y_value(i, j) + tanh(Y_value1(i, j))"]
 
 
 def test_what_is_stored_has_a_part_that_is() -> None:
@@ -70,13 +70,16 @@ def test_what_is_stored_has_a_part_that_is() -> None:
         "def f(float(B,N) X) -> (Y, Z) { Y(i,j) = X(i,j) * 2.0 + 1.0  Z(i,j) = (X(i,j) * 2.0 + 1.0) * 3.0 }",  # cheap
         "def f(float(B,N) X) -> (Y, Z) { Y(i,j) = exp(X(i,j))  Z(i,j) = exp(X(i,j)) where j in 0:50 }",  # other ranges
         "def f(float(B,N) X) -> (Y, Z) { Y(i,j) = X(i,j)  Z(i,j) = exp(Y(i,j))  Y(i,j) = Y(i,j) + 1.0  Z(i,j) += exp(Y(i,j)) }",
-        "def f(float(B,N) X) -> (Y, Z) { Y(i,j) = X(i,j) > 0 ? exp(X(i,j)) : 0.0  Z(i,j) = X(i,j) > 1 ? exp(X(i,j)) : 0.0 }",
+        "def f(float(B,N) X) -> (Y, Z) { Y(i,j) = j < i ? exp(X(i,j)) : 0.0  Z(i,j) = j < i ? exp(X(i,j)) : 1.0 }",  # fewer than all
+        "def f(float(B,N) X) -> (Y, Z) { Y(i,j) = j > 0 ? exp(X(i,j-1)) : 0.0 where j in 0:N  Z(i,j) = j > 0 ? exp(X(i,j-1)) : 1.0 "
+        "where j in 0:N }",
+        "def f(float(B,N) X, int32(B) I) -> (Y, Z) { Y(i,j) = I(i) > 0 ? exp(X(I(i),j)) : 0.0  Z(i,j) = I(i) > 0 ? exp(X(I(i),j)) : 1.0 }",
         "def f(float(B,N) X) -> (Y, Z) { Y(i,j) = exp(X(i,j)) * 2.0  Z(i,j) = exp(X(i,j) + 1.0) }",
     ],
 )
 def test_what_is_computed_where_it_is(text: str) -> None:
-    before = extract(program(text, SIZES))
-    assert number_values(before).assignments == before.assignments
+    before = extract(program(text, {**SIZES, "I": (64,)} if "I(i)" in text else SIZES))
+    assert number_values(before, AVX512).assignments == before.assignments
 
 
 @pytest.mark.parametrize(
@@ -91,7 +94,38 @@ def test_what_is_computed_where_it_is(text: str) -> None:
 )
 def test_values_that_leave_the_cache_are_computed_again(text: str, sizes: tuple[int, int], stored: bool) -> None:
     before = extract(program(text, {"X": sizes}))
-    assert (number_values(before).assignments != before.assignments) == stored
+    assert (number_values(before, AVX512).assignments != before.assignments) == stored
+
+
+MANY = """def f(float(B,N) X, float(B,N) G) -> (A, C, D, E) {
+    A(j) +=! G(i,j) * %s  C(i) +=! G(i,j) * %s  D +=! %s  E(j) max=! %s }"""
+
+
+@pytest.mark.parametrize(
+    ("value", "sizes", "stored"),
+    [("pow(X(i,j), 1.5)", (600, 700), True), ("exp(X(i,j))", (100, 700), True), ("exp(X(i,j))", (4096, 4000), False)],
+)
+def test_what_many_compute_is_worth_its_way_through_a_cache(value: str, sizes: tuple[int, int], stored: bool) -> None:
+    before = extract(program(MANY % (value, value, value, value), {"X": sizes, "G": sizes}))
+    after = number_values(before, AVX512)
+    verify_assignments("number_values", before, after)
+    assert (len(after.assignments) > len(before.assignments)) == stored
+
+
+def test_values_under_conditions() -> None:
+    text = """def f(float(B,N) X) -> (A, C, D) {
+        A(i) +=! j < i ? exp(X(i,j)) : 0.0  C(i,j) = X(i,j) > 0.5 ? exp(X(i,j)) : 0.0  D(i,j) = j >= i ? exp(X(i,j)) : 1.0 }"""
+    before = extract(program(text, SIZES))
+    after = number_values(before, AVX512)
+    verify_assignments("number_values", before, after)
+    assert [a.show().split(" where ")[0] for a in after.assignments] == [
+        "A_value(i, j) = exp(X(i, j))",
+        "A(i) += j < i ? A_value(i, j) : 0.0 from 0.0",
+        "C(i, j) = X(i, j) > 0.5 ? A_value(i, j) : 0.0",
+        "D(i, j) = j >= i ? A_value(i, j) : 1.0",
+    ]
+    x = torch.randn(64, 100)
+    assert tcjit.define(text).f.compile(x).check(x)
 
 
 def test_functions_of_positions() -> None:
@@ -109,13 +143,13 @@ def test_small_programs_stay() -> None:
 def test_choices_are_values() -> None:
     text = "def f(float(B,N) X) -> (Y, Z) { Y(i,j) = (j < i ? exp(X(i,j)) : 0.0) * 2.0  Z(i,j) = (j < i ? exp(X(i,j)) : 0.0) + 1.0 }"
     before = extract(program(text, SIZES))
-    assert number_values(before).assignments == before.assignments, "an element under a condition need not exist"
+    assert number_values(before, AVX512).assignments == before.assignments, "an element under a condition need not exist"
 
 
 @pytest.mark.parametrize("fault", ["another value", "another tensor's value", "read before it is given", "too few elements", "it changes"])
 def test_the_validation(fault: str) -> None:
     before = extract(program(SOFTMAX, SIZES))
-    after = number_values(before)
+    after = number_values(before, AVX512)
     top, value, total, result = after.assignments
     if fault == "another value":
         value = replace(value, value=value.value.args[0])  # type: ignore[attr-defined]

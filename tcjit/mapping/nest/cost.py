@@ -23,7 +23,7 @@ from tcjit.mapping.nest.vector_forms import MASKED_BYTES, STORED_TOGETHER, is_do
 # Vector instructions of what is computed, by the text that is printed for it.
 CALLS = {"fabs": 1.0, "abs": 1.0, "fmin": 4.0, "fmax": 4.0}
 OTHER_CALL = 20.0  # of float32, as of exp; of float64 twice as many
-LONG_CALLS = frozenset({"sigmoid", "tanh", "erf", "pow"})  # which take as long as two
+LONG_CALLS = {"sigmoid": 2.0, "tanh": 2.0, "erf": 2.0, "pow": 5.0}  # which take as long as several
 DIVISION = 20.0  # as long as so many others
 BFLOAT16_DOT = 4.0  # the same of one that adds the products of pairs of bfloat16; those of integers take as long as a multiply-add
 UPDATES = {"+=": 1.0, "*=": 1.0, "min=": 3.0, "max=": 3.0}  # of an update alone: a NaN must stay in minima and maxima
@@ -69,7 +69,7 @@ def instructions(body: Expr, operator: str) -> float:
             return 0.0
         own = 0.0 if isinstance(expr, Cast) else DIVISION if getattr(expr, "op", "") == "/" else 1.0
         if isinstance(expr, Call):
-            own = CALLS.get(expr.function, OTHER_CALL * (1 + (expr.function in LONG_CALLS)) * (1 + (expr.dtype == "float64")))
+            own = CALLS.get(expr.function, OTHER_CALL * LONG_CALLS.get(expr.function, 1.0) * (1 + (expr.dtype == "float64")))
         return own + sum(map(count, children(expr)))
 
     if (term := predicated(body, operator)) is not None:

@@ -55,8 +55,9 @@ def factor_contractions(before: Assignments, cpu: bool = True) -> Assignments:
 
     def visit(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
         made = divided_once(a, temporaries) if a.operator == "+=" and _is_common_quotient(a) else contracted(a, temporaries)
-        for part in [part for part, one in shared.items() if a.tensor in one.tensors_read]:
-            del shared[part]
+        changed = {a.tensor}
+        while stale := [part for part, one in shared.items() if changed & one.tensors_read]:
+            changed |= {shared.pop(part).tensor for part in stale}
         return made
 
     def divided_once(a: Assignment, temporaries: Temporaries) -> list[Assignment]:
@@ -196,29 +197,35 @@ class _Contraction:
             left = frozenset([first, *(number for bit, number in enumerate(others) if chosen >> bit & 1)])
             if any(len(part) > 1 and not self.multiplied(part) for part in (left, factors - left)):
                 continue  # conditions alone are no tensor
-            together = self.kept(left) | self.kept(factors - left)
-            if not all(self.has_terms(part, together) for part in (left, factors - left)):
-                continue
             parts = self.order(left), self.order(factors - left)
+            together = self.kept(left) | self.kept(factors - left)
             own = (part.operations - self.traffic(part.factors) * self.is_inline(part, together) for part in parts)
             unchanged = frozenset(min(part.factors) for part in parts if len(part.factors) == 1 and not part.operations)
-            operations = sum(own) + self.steps(together, unchanged) + self.traffic(factors)
+            counted = self.volume(self.dims(self.lost(factors, together))) * SCATTERED
+            operations = sum(own) + self.steps(together, unchanged) + self.traffic(factors) + counted
             if operations < best.operations:
                 best = _Order(operations, factors, parts)
         return best
 
-    def has_terms(self, factors: Factors, together: frozenset[str]) -> bool:
-        """Whether no condition of a part leaves it without terms at points of a step over some dimensions: the other part, which need not
-        be finite there, is no factor of 0. Conditions with all of their indices in the step stand in it."""
-        lost = frozenset(number for number in factors if number in self.affine and not self.moves[number] <= together)
-        key = lost, together & self.dims(lost)
-        if lost and key not in self.everywhere:
-            dims, left = sorted(self.dims(lost)), sorted(key[1])
+    def lost(self, factors: Factors, together: frozenset[str]) -> Factors:
+        """Conditions of some factors that do not stand in a step over dimensions, as others of their indices are summed over, and may leave
+        points of it without terms: the other factors there need not be finite, and are no factors of 0. None of integers."""
+        lost = frozenset(number for number in factors if number < len(self.conditions) and not self.moves[number] <= together)
+        affine = lost <= self.affine.keys()
+        if not lost or self.a.value.dtype not in ("float32", "float64") or affine and self.leave_terms(lost, together & self.dims(lost)):
+            return frozenset()
+        return lost
+
+    def leave_terms(self, conditions: Factors, kept: frozenset[str]) -> bool:
+        """Whether affine conditions hold for a term at each value of some of their dimensions."""
+        key = conditions, kept
+        if key not in self.everywhere:
+            dims = sorted(self.dims(conditions))
             box = [f"{lower} <= {isl_name(name)} < {upper}" for name, lower, upper in self.a.bounds if name in dims]
-            to = images(context(), map(isl_name, dims), map(isl_name, left))
-            some, every = (points(context(), map(isl_name, dims), facts).apply(to) for facts in ([*box, *self.texts(lost)], box))
+            to = images(context(), map(isl_name, dims), map(isl_name, sorted(kept)))
+            some, every = (points(context(), map(isl_name, dims), facts).apply(to) for facts in ([*box, *self.texts(conditions)], box))
             self.everywhere[key] = every.is_subset(some)
-        return not lost or self.everywhere[key]
+        return self.everywhere[key]
 
     def texts(self, conditions: Factors) -> list[str]:
         """Affine conditions in isl's words."""
@@ -256,11 +263,26 @@ class _Contraction:
         read = self.read_together(order)
         again = [self.factors[number] for number in sorted(order.factors) if number in self.affine and self.moves[number] <= read]
         conditions = list(dict.fromkeys([*again, *(value for value in values if value.dtype == "bool")]))
+        if lost := self.lost(order.factors, read):
+            count = self.counted(lost, read, made, temporaries)
+            conditions.append(Binary(">", count, identity("+=", count.dtype), dtype="bool"))
         factors = [value for value in values if value.dtype != "bool"]
         value, *others = factors or [identity("*=", self.a.value.dtype)]  # for how many terms a condition holds
         for factor in others:
             value = Binary("*", value, factor, dtype=factor.dtype)
         return Select(conjunction(conditions), value, identity("+=", value.dtype), dtype=value.dtype) if conditions else value
+
+    def counted(self, conditions: Factors, read: frozenset[str], made: list[Assignment], temporaries: Temporaries) -> Access:
+        """For how many terms conditions hold at a point of a step, which is stored."""
+        a, dims, dtype = self.a, self.dims(conditions), self.a.value.dtype
+        one, zero = identity("*=", dtype), identity("+=", dtype)
+        value = Select(conjunction([self.factors[number] for number in sorted(conditions)]), one, zero, dtype=dtype)
+        results, terms = ([bound for bound in a.bounds if bound[0] in some] for some in (dims & read, dims - read))
+        subscripts = tuple(plus(Index(name, dtype="int64"), -lower) for name, lower, _ in results)
+        storage = temporaries.add(a.source, f"{a.tensor}_terms", dtype, [upper - lower for _, lower, upper in results])
+        reduction = tuple(name for name, _, _ in terms)
+        made.append(Assignment(storage.name, subscripts, "+=", value, (*results, *terms), a.source, reduction, start=zero))
+        return Access(storage.name, subscripts, dtype=dtype)
 
     def multiplicands(self, order: _Order, made: list[Assignment], temporaries: Temporaries) -> list[Expr]:
         """The factors and conditions of the product that the last step of an order sums."""

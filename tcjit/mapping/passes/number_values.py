@@ -1,74 +1,123 @@
-"""Number values: what two assignments compute alike is computed once, and stored.
+"""Number values: what several assignments compute alike is computed once, and stored.
 
 ``Z(i) +=! exp(X(i,j) - M(i))  Y(i,j) = exp(X(i,j) - M(i)) / Z(i)`` takes every exponential twice. Values that are equal but for the names
 of indices have one number (Alpern, Wegman and Zadeck 1988, over whole iteration domains); those that take long are stored where they
-are met first, unless a tensor that they read changes before they are met again. Rows that no cache holds are computed again: memory is
-slower than an exponential.
+are met first, unless a tensor that they read changes before they are met again. Rows that no cache holds are computed again where memory
+is slower than that: than an exponential for one other assignment, not than powers for five, as gradients by several factors have them.
+What stands under a condition is stored for all indices, if all that it reads is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from math import prod
 
-from tcjit.grammar.affine import guarded_accesses
+from tcjit.grammar.affine import condition, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Binary, Call, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, rebuild, walk, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
-from tcjit.mapping.operations import CALL, operations
+from tcjit.mapping.equality import reads_inside
+from tcjit.mapping.isl import context, count_points, points
+from tcjit.mapping.machine import Machine, core_of
+from tcjit.mapping.nest.cost import instructions
+from tcjit.mapping.operations import CALL, may_fail, operations
 from tcjit.mapping.passes.contract import STACK_BYTES
 
 TYPES = ("float32", "float64")  # of values that are stored as they are
 MOST_CALLS = 16  # that take long in one value: more are compared part by part
 WORTH_STORING = 1 << 14  # operations of all elements at least
+GAIN = 1.5  # times what storing and reading values takes that computing them again does, at least
+
+Guards = tuple[tuple[Expr, bool], ...]  # conditions under which a value is computed, each with whether it holds
 
 
 @dataclass(frozen=True)
 class _NumberedValue:
-    """A value at its first place: the assignment, and the dimensions in the order in which it names them."""
+    """A value at its first place: the assignment, and the dimensions in the order in which it names them; with the parts of its elements
+    that other places compute, by their assignments, of which those ``near`` find it in a cache."""
 
     position: int
     expr: Expr
     dims: tuple[str, ...]
+    part: float
+    uses: dict[int, float] = field(default_factory=dict)
+    near: set[int] = field(default_factory=set)
 
 
-def number_values(before: Assignments) -> Assignments:
+def number_values(before: Assignments, machine: Machine) -> Assignments:
     """The program with temporaries for costly values that several assignments compute."""
     temporaries = Temporaries(before)
-    program: list[tuple[Assignment, ...]] = [(a,) for a in before.assignments]  # what takes the place of each
-    while (found := _repeated([parts[-1] for parts in program])) is not None:
-        first, uses = found
-        program = _stored(program, first, uses, temporaries)
-    return before.with_parts(program, temporaries)
+    program, owners = list(before.assignments), list(range(len(before.assignments)))  # of each, the number of what it takes the place of
+    refused = set[Expr]()
+    while (found := _repeated(program, refused, before.values, machine)) is not None:
+        key, first, uses = found
+        stem = f"{before.assignments[owners[first.position]].tensor}_value"
+        made = _stored(program, first, uses, stem, temporaries)
+        if len(made) > len(program) and not reads_inside(before.with_parts([made], temporaries), made[first.position]):
+            refused.add(key)  # a condition keeps it from reading what is not there
+            continue
+        owners[first.position : first.position] = [owners[first.position]] * (len(made) - len(program))
+        program = made
+    parts = [[a for a, one in zip(program, owners, strict=True) if one == owner] for owner in range(len(before.assignments))]
+    return before.with_parts(parts, temporaries)
 
 
-def _repeated(program: list[Assignment]) -> tuple[_NumberedValue, set[int]] | None:
-    """The largest value that is met again, and the assignments with it."""
+def _repeated(
+    program: list[Assignment], refused: set[Expr], values: Mapping[str, int], machine: Machine
+) -> tuple[Expr, _NumberedValue, set[int]] | None:
+    """The largest value that is met again and worth storing, with its number, and the assignments with it."""
     known: dict[Expr, _NumberedValue] = {}
-    met: dict[Expr, set[int]] = {}
+    met: list[tuple[Expr, _NumberedValue]] = []
     for position, a in enumerate(program):
-        for expr in _costly(a):
+        for expr, guards in _costly(a):
             dims = _dims(a, expr)
             key = with_names(expr, {name: f"#{number}" for number, name in enumerate(dims)})
             first = known.get(key)
             same = first is not None and _ranges(program[first.position], first.dims) == _ranges(a, dims)
+            part = _part(a, guards, values)
             if first is None or not same or not _unchanged(program, first, position):
-                known[key], met[key] = _NumberedValue(position, expr, dims), set()
-            elif first.position != position and _row_bytes(program[first.position], first, a, dims) <= STACK_BYTES:
-                met[key].add(position)
-    repeated = [key for key, uses in met.items() if uses]
-    if not repeated:
-        return None
-    largest = max(repeated, key=operations)
-    return known[largest], met[largest]
+                known[key] = _NumberedValue(position, expr, dims, part)
+                met.append((key, known[key]))
+            elif first.position != position:
+                first.uses[position] = max(part, first.uses.get(position, 0.0))
+                if _row_bytes(program[first.position], first, a, dims) <= STACK_BYTES:
+                    first.near.add(position)
+    found = [(key, value, _readers(program, value, machine)) for key, value in met if value.uses and key not in refused]
+    return max((one for one in found if one[2]), key=lambda one: operations(one[0]), default=None)
 
 
-def _costly(a: Assignment) -> Iterator[Expr]:
-    """The values inside an assignment that take long, wherever its indices are in their ranges."""
+def _readers(program: list[Assignment], value: _NumberedValue, machine: Machine) -> set[int]:
+    """The other assignments that read a value once it is stored: all, where that is faster than to compute it again, or those near."""
+    near = {position: value.uses[position] for position in value.near}
+    size = DTYPES[value.expr.dtype].bytes
+    core = core_of(machine, machine.lanes(size), size)
+    cycles = instructions(value.expr, "+=") * core.multiply_add / core.lanes
+    elements = prod(upper for _, upper in _ranges(program[value.position], value.dims))
+    read = value.part + sum(value.uses.values())
+    traffic = size * core.far_byte(size * elements) * (2 + read)  # a line that is written is read before
+    saved = (read - 1) * cycles - GAIN * traffic
+    if saved > max(0.0, (value.part + sum(near.values()) - 1) * cycles) and value.uses.keys() != near.keys():
+        return {*value.uses}
+    return {*near} if value.part + sum(near.values()) > 1 else set()
+
+
+def _part(a: Assignment, guards: Guards, values: Mapping[str, int]) -> float:
+    """The part of the elements for which conditions on indices hold; of those on data vectors compute both sides."""
+    affine = {test: text for test, _ in guards if (text := condition(test, values)) is not None}
+    dims = sorted({name for test in affine for name in names(test) if name in a.ranges})
+    if not dims:
+        return 1.0
+    box = [f"{lower} <= {isl_name(name)} < {upper}" for name, (lower, upper) in a.ranges.items() if name in dims]
+    facts = [f"({affine[test]})" if holds else f"(not ({affine[test]}))" for test, holds in guards if test in affine]
+    return count_points(points(context(), map(isl_name, dims), [*box, *facts])) / prod(a.extents[name] for name in dims)
+
+
+def _costly(a: Assignment) -> Iterator[tuple[Expr, Guards]]:
+    """The values inside an assignment that take long, wherever its indices are in their ranges, and the conditions above them."""
     if a.empty or a.dynamic or a.constraints or a.final or any(lower != 0 for _, lower, _ in a.bounds):
         return
     extents = {name: upper for name, _, upper in a.bounds}
@@ -89,15 +138,18 @@ def _costly(a: Assignment) -> Iterator[Expr]:
         enough = operations(expr) * prod(extents[name] for name in dims) >= WORTH_STORING
         return complete and bool(accesses) and bool(dims) and enough and expr.dtype in TYPES
 
-    def visit(expr: Expr, inside: bool) -> Iterator[Expr]:
-        """``inside``: it may not be evaluated everywhere."""
-        if 0 < count(expr) <= MOST_CALLS and not inside and exists(expr):
-            yield expr
+    def visit(expr: Expr, guards: Guards) -> Iterator[tuple[Expr, Guards]]:
+        if 0 < count(expr) <= MOST_CALLS and exists(expr) and not (guards and may_fail(expr)):
+            yield expr, guards
         for number, child in enumerate(children(expr)) if count(expr) else ():
-            guarded = isinstance(expr, Select) and number > 0 or isinstance(expr, Binary) and expr.op in ("&&", "||")
-            yield from visit(child, inside or guarded)
+            own: Guards = ()
+            if isinstance(expr, Select) and number > 0:
+                own = ((expr.condition, number == 1),)
+            elif isinstance(expr, Binary) and expr.op in ("&&", "||") and number > 0:
+                own = ((expr.left, expr.op == "&&"),)
+            yield from visit(child, (*guards, *own))
 
-    yield from visit(a.value, False)
+    yield from visit(a.value, ())
 
 
 def _dims(a: Assignment, expr: Expr) -> tuple[str, ...]:
@@ -123,19 +175,17 @@ def _unchanged(program: list[Assignment], first: _NumberedValue, position: int) 
     return not any(a.tensor in read for a in program[first.position : position])
 
 
-def _stored(
-    program: list[tuple[Assignment, ...]], first: _NumberedValue, uses: set[int], temporaries: Temporaries
-) -> list[tuple[Assignment, ...]]:
+def _stored(program: list[Assignment], first: _NumberedValue, uses: set[int], stem: str, temporaries: Temporaries) -> list[Assignment]:
     """The program with a temporary for a value, before the assignment that has it first, unless that itself stores it."""
-    a = program[first.position][-1]
+    a = program[first.position]
     limits = _ranges(a, first.dims)
     own = [sub.name for sub in a.subscripts if isinstance(sub, Index)]
-    later = [parts[-1].tensor for parts in program[first.position + 1 : max(uses) + 1]]
+    later = [one.tensor for one in program[first.position + 1 : max(uses) + 1]]
     whole = a.operator == "=" and a.value == first.expr and len(own) == len(a.subscripts) and sorted(own) == sorted(first.dims)
     kept = whole and a.tensor not in later and temporaries.tensors[a.tensor].dtype == first.expr.dtype
     dims = tuple(own) if kept else first.dims  # of the element that has a value
     bounds = tuple((name, *ends) for name, ends in zip(dims, limits, strict=True))
-    copy = None if kept else temporaries.stored(a, f"{a.tensor}_value", first.expr, bounds)
+    copy = None if kept else temporaries.stored(a, stem, first.expr, bounds)
     tensor = copy.tensor if copy else a.tensor
 
     def reading(one: Assignment) -> Assignment:
@@ -149,11 +199,7 @@ def _stored(
 
         return replace(one, value=visit(one.value))
 
-    made = list(program)
-    for position in uses if kept else (first.position, *uses):
-        *copies, last = program[position]
-        made[position] = (*copies, reading(last))
-    if copy:
-        *copies, last = made[first.position]
-        made[first.position] = (*copies, copy, last)
-    return made
+    made = [
+        reading(one) if position in uses or position == first.position and copy else one for position, one in enumerate(program)
+    ]
+    return [*made[: first.position], *([copy] if copy else []), *made[first.position :]]
