@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+SMALLEST_VECTOR = 4  # elements
+
 
 def stack_array(element: str, name: str, elements: int) -> list[str]:
     """The declaration of an array on the stack, on the boundary of a line, that loops over lanes write and vectors are loaded from.
@@ -10,6 +12,8 @@ def stack_array(element: str, name: str, elements: int) -> list[str]:
     gcc (seen with 12.2) may reach it by the pointer into another array, of which a vector is loaded under a mask. It then believes that
     what is stored so is not in this one, and loads from it before it is written; through a pointer that may be any it does not.
     """
+    if elements < SMALLEST_VECTOR:  # which stay in registers
+        return [f"{element} {name}[{elements}] __attribute__((aligned(64)));"]
     array = f"{name}_"
     return [f"{element} {array}[{elements}] __attribute__((aligned(64)));", f"{element} *{name} = {array};", f'__asm__("" : "+r"({name}));']
 

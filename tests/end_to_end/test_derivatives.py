@@ -325,3 +325,26 @@ def test_the_adjoint_of_data_on_the_left_reads() -> None:
         backward = getattr(tcjit.define(adjoint.text), adjoint.definition.name)
         gradients.append(backward(*(given[p.name] for p in adjoint.definition.params)).tolist())
     assert gradients == [[[0.5, 0.0], [0.5, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]]
+
+
+def test_second_derivatives_of_a_banded_product() -> None:
+    """Whose sums over terms under conditions gcc loaded from an array before it had been written."""
+    text = """def f(float(M,N) X, float(M,N) Y) -> (P, S) {
+        P(m,i) *=! (i - 4 <= j && j <= i) ? X(m,j) : 1.0 where i in 0:N
+        S(m,j) = 2.0 * X(m,j) * X(m,j) + Y(m,j) }"""
+    f = tcjit.define(text)["f"]
+    torch.manual_seed(0)
+    x = (torch.rand(2, 150) * 0.6 + 0.7).requires_grad_()
+    first, second = torch.randn(2, 2, 150)
+
+    def products(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        windows = torch.nn.functional.pad(x, (4, 0), value=1.0).unfold(1, 5, 1)
+        return windows.prod(2), 2.0 * x * x + y
+
+    found = []
+    for function, at in ((f, x), (products, x.detach().double().requires_grad_())):
+        p, s = function(at, at.detach())
+        (once,) = torch.autograd.grad((p * first).sum() + s.sum(), at, create_graph=True)
+        (twice,) = torch.autograd.grad((once * second).sum(), at)
+        found.append((once.detach(), twice))
+    torch.testing.assert_close(found[0], tuple(t.float() for t in found[1]), rtol=1e-3, atol=1e-3)
