@@ -167,6 +167,15 @@ def test_the_gradient_of_a_prefix_product(text: str, zeros: tuple[int, ...]) -> 
     torch.testing.assert_close(found[0], found[1])
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_products_of_halves_have_gradients_in_float32(dtype: torch.dtype) -> None:
+    name = "half" if dtype == torch.float16 else "bfloat16"
+    f = tcjit.define(f"def f({name}(M,N) X) -> (P) {{ P(m) *=! X(m,n) }}")["f"]
+    x = torch.tensor([[300.0, 300.0], [1e-3, 1e-3], [0.0, 2.0], [0.0, 0.0]], dtype=dtype, requires_grad=True)
+    (found,) = torch.autograd.grad(f(x), x, torch.ones(4, dtype=dtype))
+    assert torch.equal(found, x.detach().flip(1))
+
+
 def test_no_term_is_no_factor() -> None:
     statement = "D(m,j) +=! i < j ? (B(m,i) > 0.0 ? A(m,i) * X(m,j) : A(m,i)) : 0.0 where j in 0:N"
     f = tcjit.define(f"def f({PARAMETERS}) -> (D) {{ {statement} }}")["f"]

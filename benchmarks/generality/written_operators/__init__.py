@@ -17,11 +17,13 @@ from generality.written_operators import (
     learning,
     likelihoods,
     losses,
+    materials,
     methods,
     models,
     networks,
     numerics,
     packages,
+    perception,
     physics,
     science,
     selection,
@@ -41,6 +43,6 @@ MODULES = (
     networks, sequences, applications, imaging, numerics, blocks, attention, packages,
     architectures, arrays, methods, estimation, selection, evaluation,
     layers, likelihoods, decoding, waves,
-    trainable, fitting,
+    trainable, fitting, perception, materials,
 )  # fmt: skip
 OPERATORS = {operator.name: operator for module in MODULES for operator in module.OPERATORS}

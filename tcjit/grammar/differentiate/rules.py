@@ -14,6 +14,7 @@ from tcjit.grammar.differentiate.simplify import (
     compare,
     conjunction,
     conjuncts,
+    convert,
     divide,
     either,
     index,
@@ -26,6 +27,7 @@ from tcjit.grammar.differentiate.simplify import (
     reads,
     select,
     where,
+    wide_type,
 )
 from tcjit.grammar.polynomial import number
 from tcjit.grammar.walk import walk, with_indices
@@ -189,21 +191,21 @@ def _others(update: Update, body: Body) -> Expr:
 
 
 def _by_zeros(update: Update, dtype: str, body: Body) -> Expr:
-    """The same from the product without zeros, and their number: right only to first order where a factor is 0."""
-    shape, value, guards = body.shapes[update.target], update.value, list[Expr]()
-    one, nothing = literal(1, value.dtype), literal(0, value.dtype)
+    """The same from the product without zeros, and their number, which are wide for halves: right only to first order where a factor is
+    0."""
+    shape, value, guards, wide = body.shapes[update.target], update.value, list[Expr](), wide_type(dtype)
     while isinstance(value, Select) and is_number(value.other, 1):  # what is no factor is no zero
         guards.append(value.condition)
         value = value.then
-    zeros, rest = body.new(f"zeros_{update.target}", dtype, shape), body.new(f"rest_{update.target}", value.dtype, shape)
+    value, one, nothing = convert(value, wide), literal(1, wide), literal(0, wide)
+    zeros, rest = (body.new(f"{stem}_{update.target}", wide, shape) for stem in ("zeros", "rest"))
     is_zero = compare("==", value, nothing)
-    counted, multiplied = where(is_zero, literal(1, dtype)), Select(is_zero, one, value, dtype=value.dtype)
+    counted, multiplied = where(is_zero, one), Select(is_zero, one, value, dtype=wide)
     if guards:
         guard = conjunction(*guards)
-        counted, multiplied = where(guard, counted), Select(guard, multiplied, one, dtype=value.dtype)
+        counted, multiplied = where(guard, counted), Select(guard, multiplied, one, dtype=wide)
     body.add(zeros, update.left, "+=!", counted, update.ranges, update.targets)
     body.add(rest, update.left, "*=!", multiplied, update.ranges, update.targets)
-    count, product = Access(zeros, update.places, dtype=dtype), Access(rest, update.places, dtype=value.dtype)
-    among = where(compare("==", count, literal(1, dtype)), product)
-    without = where(compare("==", count, literal(0, dtype)), divide(product, value))
-    return select(is_zero, among, without)
+    count, product = (Access(name, update.places, dtype=wide) for name in (zeros, rest))
+    among, without = where(compare("==", count, one), product), where(compare("==", count, nothing), divide(product, value))
+    return convert(select(is_zero, among, without), dtype)
