@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 LEAST_LINES = 16  # of a loop: what is shorter costs the compiler about what a call does
 LONG = 200  # lines of a kernel all of whose loops are functions,
 UNIT = 250  # and those of a translation unit at least: what each of them includes costs about a tenth of a second, as do so many
-_NAME = re.compile(r"\b[A-Za-z_]\w*\b")
-_POINTER = re.compile(r" *(?P<type>[\w ]+ \*restrict) (?P<name>\w+) = ")
-_LOOP = re.compile(r" *for \((?P<type>int64_t) (?P<name>\w+) = ")
-_OTHER = re.compile(r" *(?:(?!for|return|goto|else)\w+ )+\**(?:const |restrict )?(?P<name>\w+)(?:[ \[,].*)?;")
+_NAME = re.compile(r"\b[A-Za-z_]\w*\b", re.ASCII)
+_POINTER = re.compile(r" *(?P<type>[\w ]+ \*restrict) (?P<name>\w+) = ", re.ASCII)
+_LOOP = re.compile(r" *for \((?P<type>int64_t) (?P<name>\w+) = ", re.ASCII)
+_OTHER = re.compile(r" *(?:(?!for|return|goto|else)\w+ )+\**(?:const |restrict )?(?P<name>\w+)(?:[ \[,].*)?;", re.ASCII)
 # a kernel's parameters, and what it returns, which checks set
 _OF_KERNELS = {"workspace", "numbers", "tensors", "tc_flag", "TC_AT", "TC_FLAG", "TC_FLAG_ZERO", "TC_TARGET"}
 _HIDDEN = '__attribute__((visibility("hidden"))) '  # of what only this library calls
@@ -56,7 +57,14 @@ def _used(chunk: Sequence[str]) -> set[str]:
 
 def _declared(chunk: Sequence[str]) -> set[str]:
     """The variables of a loop."""
-    return {found["name"] for line in chunk if (found := _POINTER.match(line) or _LOOP.match(line) or _OTHER.match(line))}
+    return {name for line in chunk if (name := _declared_by(line))}
+
+
+@lru_cache(1 << 14)
+def _declared_by(line: str) -> str:
+    """The variable that a line declares, which loops around each other ask for again; empty where there is none."""
+    found = _POINTER.match(line) or _LOOP.match(line) or _OTHER.match(line)
+    return found["name"] if found else ""
 
 
 def translation_units(text: str, functions: Sequence[str], most: int) -> list[str]:

@@ -13,7 +13,7 @@ from tcjit.grammar.polynomial import names
 from tcjit.mapping.assignment import Assignment, Assignments
 from tcjit.mapping.equality import reads_inside
 from tcjit.mapping.instances import results_of, same_element
-from tcjit.mapping.isl import context, images, points
+from tcjit.mapping.isl import context, images, points, sizes_in
 from tcjit.mapping.reduction import guarded_factors, identity, is_identity
 
 
@@ -105,8 +105,8 @@ def _counted(test: Expr, definitions: Mapping[str, Assignment]) -> Counter[Expr]
 def _leave_terms(tests: Sequence[Expr], moves: Collection[str], old: Assignment, values: Mapping[str, int]) -> bool:
     """Whether conditions, some of whose indices are summed over, hold for a term at each value of those that move still."""
     texts = {test: text for test in tests if (text := condition(test, values)) is not None}
-    if len(texts) < len(tests):
-        return False  # of one on data nobody knows
+    if len(texts) < len(tests) or sizes_in(tests, values):
+        return False  # of one on data, or on dynamic sizes, nobody knows
     dims = sorted({name for test in texts for name in names(test)})
     if not dims:
         return True

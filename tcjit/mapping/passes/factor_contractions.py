@@ -21,7 +21,7 @@ from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries, rewrite
 from tcjit.mapping.equality import picked_index, reads_inside
-from tcjit.mapping.isl import context, images, points
+from tcjit.mapping.isl import context, images, points, sizes_in
 from tcjit.mapping.operations import may_fail
 from tcjit.mapping.reduction import conjunction, guarded_factors, identity
 
@@ -118,7 +118,7 @@ class _Contraction:
     """A sum over the terms of an assignment of a product of factors; others have ``shared`` parts of theirs."""
 
     def __init__(self, a: Assignment, values: Mapping[str, int], shared: Mapping[Part, Assignment]) -> None:
-        self.a, self.shared = a, shared
+        self.a, self.values, self.shared = a, values, shared
         self.made: dict[Part, Assignment] = {}
         self.conditions, factors = guarded_factors(a.value)
         # by the number of a condition on data, the result's index that it picks
@@ -217,8 +217,10 @@ class _Contraction:
         return lost
 
     def leave_terms(self, conditions: Factors, kept: frozenset[str]) -> bool:
-        """Whether affine conditions hold for a term at each value of some of their dimensions."""
+        """Whether affine conditions hold for a term at each value of some of their dimensions, whatever dynamic sizes are."""
         key = conditions, kept
+        if sizes_in([self.factors[number] for number in conditions], self.values):
+            return False
         if key not in self.everywhere:
             dims = sorted(self.dims(conditions))
             box = [f"{lower} <= {isl_name(name)} < {upper}" for name, lower, upper in self.a.bounds if name in dims]

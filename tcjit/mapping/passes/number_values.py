@@ -21,7 +21,7 @@ from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import children, rebuild, walk, with_names
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries
 from tcjit.mapping.equality import reads_inside
-from tcjit.mapping.isl import context, count_points, points
+from tcjit.mapping.isl import context, count_points, points, sizes_in
 from tcjit.mapping.machine import Machine, core_of
 from tcjit.mapping.nest.cost import instructions
 from tcjit.mapping.operations import CALL, may_fail, operations
@@ -30,6 +30,7 @@ from tcjit.mapping.passes.contract import STACK_BYTES
 TYPES = ("float32", "float64")  # of values that are stored as they are
 MOST_CALLS = 16  # that take long in one value: more are compared part by part
 WORTH_STORING = 1 << 14  # operations of all elements at least
+MOST_COUNTED = 1 << 20  # elements, of which those for which conditions hold are counted
 GAIN = 1.5  # times what storing and reading values takes that computing them again does, at least
 
 Guards = tuple[tuple[Expr, bool], ...]  # conditions under which a value is computed, each with whether it holds
@@ -109,11 +110,12 @@ def _part(a: Assignment, guards: Guards, values: Mapping[str, int]) -> float:
     """The part of the elements for which conditions on indices hold; of those on data vectors compute both sides."""
     affine = {test: text for test, _ in guards if (text := condition(test, values)) is not None}
     dims = sorted({name for test in affine for name in names(test) if name in a.ranges})
-    if not dims:
+    size = prod(a.extents[name] for name in dims)
+    if not dims or size > MOST_COUNTED or sizes_in(affine, values):
         return 1.0
     box = [f"{lower} <= {isl_name(name)} < {upper}" for name, (lower, upper) in a.ranges.items() if name in dims]
     facts = [f"({affine[test]})" if holds else f"(not ({affine[test]}))" for test, holds in guards if test in affine]
-    return count_points(points(context(), map(isl_name, dims), [*box, *facts])) / prod(a.extents[name] for name in dims)
+    return count_points(points(context(), map(isl_name, dims), [*box, *facts])) / size
 
 
 def _costly(a: Assignment) -> Iterator[tuple[Expr, Guards]]:
