@@ -14,7 +14,7 @@ def stack_array(element: str, name: str, elements: int) -> list[str]:
     """
     if elements < SMALLEST_VECTOR:  # which stay in registers
         return [f"{element} {name}[{elements}] __attribute__((aligned(64)));"]
-    array = f"{name}_"
+    array = f"tc_array_{name}"  # no tensor is called so
     return [f"{element} {array}[{elements}] __attribute__((aligned(64)));", f"{element} *{name} = {array};", f'__asm__("" : "+r"({name}));']
 
 

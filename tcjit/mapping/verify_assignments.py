@@ -24,6 +24,7 @@ from tcjit.grammar.dtypes import ROUNDED
 from tcjit.grammar.polynomial import names, number
 from tcjit.grammar.walk import factors, rebuild, with_accesses, with_index, with_indices, with_names
 from tcjit.mapping.assignment import Assignment, Assignments
+from tcjit.mapping.equality import reads_inside
 from tcjit.mapping.instances import Instances, is_given_again, results_of, same_element
 from tcjit.mapping.partial_results import Chunks, partial_result
 from tcjit.mapping.reduction import combined, guarded_term, identity, with_signs_as_factors
@@ -184,6 +185,8 @@ class _Replacement(Instances):
         *copies, update = new
         if any(copy.tensor in self.before or self.program[end - len(copies) : end] != tuple(copies) for copy in copies):
             return "a value is stored where others see it"
+        if not all(reads_inside(self.programs[1], copy) for copy in copies):
+            return "what is stored reads what is not there"
         made = {*self.after} - {*self.before}  # may stand in the values of what this reads, too
         given = (update.inputs - old.inputs) | made
         inlined, value = self.inlined(update.value, self.programs[1], end, given, old), old.value

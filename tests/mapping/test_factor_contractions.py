@@ -271,6 +271,21 @@ def test_what_data_do_not_pick_need_not_be_finite(condition: str) -> None:
     torch.testing.assert_close(tcjit.define(text).f(index, x, y, z), expected, rtol=1e-4, atol=1e-3)
 
 
+def test_what_data_pick_stands_in_every_step_that_has_its_indices() -> None:
+    text = """def f(float(V,D,N) A, float(N,V) B, float(D,N,V) C, int32(N) I) -> (O) {
+        O(v) +=! (I(n) == v) ? A(v,d,n) * B(n,v) * C(d,n,v) : 0.0 where v in 0:V, n in 0:N, d in 0:D }"""
+    a = before(text, {"A": (13, 31, 280), "B": (280, 13), "C": (31, 280, 13), "I": (280,)})
+    after = factor_contractions(a)
+    verify_assignments("factor_contractions", a, after)
+    assert len(after.assignments) > 1
+    generator = torch.Generator().manual_seed(0)
+    x, y, z = (torch.rand(shape, generator=generator) + 0.5 for shape in ((13, 31, 280), (280, 13), (31, 280, 13)))
+    index = torch.randint(-1, 13, (280,), generator=generator, dtype=torch.int32)
+    picked = index[:, None] == torch.arange(13)
+    expected = torch.einsum("vdn,nv,dnv->v", x, y.where(picked, 0.0), z)
+    torch.testing.assert_close(tcjit.define(text).f(x, y.where(picked, torch.inf), z, index), expected, rtol=1e-4, atol=1e-3)
+
+
 OVERWRITTEN = """def f(float(I,J) X, float(J,K) Y, float(K,L) Z, float(L,M) V, float(L,M) W) -> (O, Q) {
     T(i,j) = X(i,j)
     O(i,m) +=! T(i,j) * Y(j,k) * Z(k,l) * V(l,m)

@@ -263,7 +263,7 @@ class _Contraction:
         """The product that the last step of an order sums."""
         values = self.multiplicands(order, made, temporaries)
         read = self.read_together(order)
-        again = [self.factors[number] for number in sorted(order.factors) if number in self.affine and self.moves[number] <= read]
+        again = [self.factors[number] for number in sorted(order.factors) if number < len(self.conditions) and self.moves[number] <= read]
         conditions = list(dict.fromkeys([*again, *(value for value in values if value.dtype == "bool")]))
         if lost := self.lost(order.factors, read):
             count = self.counted(lost, read, made, temporaries)
