@@ -21,8 +21,8 @@ from tcjit.mapping.passes.hoist_invariants import TYPES
 from tcjit.mapping.reduction import casts_inside, guarded_term, identity, is_identity, product_of, quotient_factors
 from tcjit.mapping.scans import added_term, has_empty_results, scan_candidate
 
-STEP = 32  # operations of a sum, in vectors, that a step of a scan takes as long as
-ONE_FUNCTION = 8  # operations
+STEP = 32  # operations of a sum, in vectors, that a step of a scan takes as long as; a result of a triangle has half of the terms
+ONE_FUNCTION = 8  # operations that a function takes as long as, in vectors
 
 Context = Callable[[Expr], Expr]
 
