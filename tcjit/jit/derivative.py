@@ -48,8 +48,10 @@ def first_order_adjoint(
         return None
     if used != saved:
         made = adjoint(used)
-    text = returning(forward, used) if used else text
-    return (text, used, made) if text else None
+    saving = returning(forward, used) if used else text
+    if not saving and multiplies:  # no text returns what would be saved
+        used, saving, made = [], text, adjoint([])
+    return (saving, used, made) if saving else None
 
 
 def derived_tangent(text: str, name: str, integers: Mapping[str, int], ties: str) -> TangentDef:
