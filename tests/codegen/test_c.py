@@ -360,6 +360,23 @@ def test_threads_do_not_share_the_terms_of_a_scatter(text: str, shapes: dict[str
     assert "== I[" not in found, "what picks the result is compared with nothing else"
 
 
+@pytest.mark.parametrize("terms", [1, 7, 8, 9, 41])
+@pytest.mark.parametrize("dynamic", [[], ["N"]])
+def test_updates_that_data_pick_are_unrolled(terms: int, dynamic: list[str]) -> None:
+    text = "def f(int64(N) I, float(N) X) -> (O) { O(v) +=! (I(n) == v) ? X(n) : 0.0 where v in 0:5 }"
+    index, x = torch.randint(-1, 7, (terms,)), torch.randn(terms)
+    f = tcjit.define(text, dynamic=dynamic).f
+    inside = (index >= 0) & (index < 5)
+    torch.testing.assert_close(f(index, x), torch.zeros(5).index_add(0, index[inside], x[inside]))
+    assert ("#pragma GCC unroll" in kernel(source(text, {"I": (terms,), "X": (terms,)}))) == (terms > 1)
+
+
+def test_an_update_of_many_elements_is_not_unrolled() -> None:
+    text = "def f(int64(N) I, float(N,D) X) -> (O) { O(v,d) +=! (I(n) == v) ? X(n,d) : 0.0 where v in 0:5 }"
+    found = kernel(source(text, {"I": (9,), "X": (9, 1000)}))
+    assert "= I[" in found and "unroll" not in found
+
+
 @pytest.mark.parametrize(
     ("statement", "calls", "bound"),
     [
