@@ -67,7 +67,7 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.10,<3.14",
     packages=find_packages(include=["tcjit", "tcjit.*"]),
-    package_data={"": ["py.typed", "*.lark", "*.c", "*.h"]},
+    package_data={"": ["py.typed", "*.lark", "tc.json", "*.c", "*.h"]},
     install_requires=[
         "torch>=2.6,<3",
         "islpy>=2024.2",

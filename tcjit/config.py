@@ -8,9 +8,9 @@ import functools
 import math
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import TCError
 
 

@@ -31,7 +31,7 @@ INSIDE: dict[str, dict[str, str]] = {
     ),
     "config": {"tcjit.redact": WARM},
     "grammar.bounds_check": {"islpy": COMPILES},
-    "grammar.parse": {"lark": COMPILES, "lark.exceptions": COMPILES},
+    "grammar.parse": {"tcjit.grammar.parse_table": COMPILES, "lark.exceptions": COMPILES},
     "grammar.syntax_errors": {"lark.exceptions": COMPILES},
     "jit": {"tcjit.jit.call": TORCH, "tcjit.jit.kernel": TORCH},
     "jit.call": {

@@ -47,12 +47,12 @@ def test_top_level_is_tcjit_and_nothing_else(wheel: zipfile.ZipFile) -> None:
 
 
 def test_every_source_travels(wheel: zipfile.ZipFile) -> None:
-    kinds = {".py", ".lark", ".c", ".h", ".typed"}
+    kinds = {".py", ".lark", ".json", ".c", ".h", ".typed"}
     files = [p for p in (ROOT / "tcjit").rglob("*") if p.suffix in kinds or p.name == "py.typed"]
     here = {p.relative_to(ROOT).as_posix() for p in files if "__pycache__" not in p.parts}
     there = {name for name in wheel.namelist() if name.startswith("tcjit/")}
     assert there == here
-    assert {"tcjit/py.typed", "tcjit/grammar/tc.lark", "tcjit/cli/__init__.py"} <= there
+    assert {"tcjit/py.typed", "tcjit/grammar/tc.lark", "tcjit/grammar/tc.json", "tcjit/cli/__init__.py"} <= there
 
 
 def test_metadata(wheel: zipfile.ZipFile, metadata: Message) -> None:

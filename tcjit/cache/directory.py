@@ -16,11 +16,11 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from tcjit import scratch
 from tcjit.cache.log import Log
+from tcjit.dataclass import dataclass
 
 FORMAT = "v1"  # files of another format live beside these, in a folder of their own
 LOCKS = "locks"  # a folder beside those of the kinds

@@ -22,7 +22,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +31,7 @@ from tcjit.cache import tuned
 from tcjit.cache.directory import LASTING, NAME, STALE, Damaged, Directory, Trust, examine
 from tcjit.cache.log import Log
 from tcjit.cache.tuned import Choice, Shapes
+from tcjit.dataclass import dataclass
 from tcjit.errors import CacheError
 
 T = TypeVar("T")

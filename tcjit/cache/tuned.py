@@ -4,8 +4,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from tcjit.dataclass import dataclass
 
 Shapes = tuple[tuple[int, ...], ...]
 

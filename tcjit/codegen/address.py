@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.linear import Linear
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import islpy as isl
 
 from tcjit.codegen.loops import BooleanOp, Compare, Condition, For, If, MarkNode, Node, Run, TileRun, runs, substitute
+from tcjit.dataclass import dataclass
 from tcjit.errors import MappingError
 from tcjit.grammar.linear import Linear, combine
 from tcjit.mapping import marks

@@ -7,8 +7,10 @@ called as in ``stdint.h`` everywhere; a language without that header gets them a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeVar
+
+from tcjit.dataclass import dataclass
 
 # integer dtype -> C type, and the short name in helpers
 INTEGERS: dict[str, tuple[str, str]] = {

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from tcjit.codegen.address import Address
 from tcjit.codegen.loops import For, Run
 from tcjit.codegen.reads import ReadEmitter
 from tcjit.codegen.text import stack_array
 from tcjit.codegen.tile_vectors import suffix
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Call, Cast, Expr
 from tcjit.grammar.linear import Linear

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from tcjit.codegen.address import Address
 from tcjit.codegen.bounded_loops import bounded
 from tcjit.codegen.lanes import LaneEmitter
 from tcjit.codegen.loops import For, Node, Run, SimdLoop, nest, substitute
 from tcjit.codegen.tile_vectors import combined, suffix, vector_type
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Const
 from tcjit.grammar.dtypes import DTYPES

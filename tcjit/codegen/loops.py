@@ -6,10 +6,11 @@ isl's AST gives ``For``, ``If``, ``Run`` and ``MarkNode``; for a CPU, ``lower_cp
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar, cast
 
 from tcjit.codegen.address import Address
+from tcjit.dataclass import dataclass
 from tcjit.grammar.ast import Expr
 from tcjit.grammar.linear import Linear
 from tcjit.grammar.polynomial import names

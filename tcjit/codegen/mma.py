@@ -8,13 +8,14 @@ edge are computed of whatever lies there, and nobody stores them. The plan (``ma
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tcjit.codegen.address import Address
 from tcjit.codegen.gpu_emitter import GpuEmitter
 from tcjit.codegen.loops import For, MarkNode, Run
 from tcjit.codegen.unroll import constant_trips
+from tcjit.dataclass import dataclass
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Binary, Cast
 from tcjit.grammar.linear import Linear, simplified

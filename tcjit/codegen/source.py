@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.ast import Expr
 
 # ("scalar", parameter, dtype), ("stride", argument, axis), ("value", variable, expression over dynamic sizes)

@@ -8,10 +8,11 @@ choice, and those at its ends, which keep theirs. Where quotients in subscripts 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcjit.codegen.loops import For, Run
 from tcjit.codegen.memory import linear_subscript
+from tcjit.dataclass import dataclass
 from tcjit.grammar.ast import Access, Binary, Const, Expr, Select, Unary
 from tcjit.grammar.linear import Linear, Opaque, Ranges
 from tcjit.grammar.walk import rebuild, walk

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tcjit.codegen.address import Address
 from tcjit.codegen.expression import ctype
 from tcjit.codegen.loops import For, Run, substitute
 from tcjit.codegen.reads import ReadEmitter
+from tcjit.dataclass import dataclass
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear
 from tcjit.mapping.machine import LINE, Machine

@@ -6,13 +6,14 @@ Loads are keyed by what they read, so that each is written once for all rows, ve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count, product
 
 from tcjit.codegen.narrow_vectors import narrow_name, narrow_type
 from tcjit.codegen.predication import condition_mask
 from tcjit.codegen.strided_vectors import SHUFFLED
 from tcjit.codegen.tile_vectors import across, combined, element_type, suffix, vector_type
+from tcjit.dataclass import dataclass
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Select, Unary
 from tcjit.grammar.dtypes import DTYPES

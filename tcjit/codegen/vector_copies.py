@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 
 from tcjit.codegen.address import Address
@@ -17,6 +17,7 @@ from tcjit.codegen.copy_functions import BYTES, LANES, WORD
 from tcjit.codegen.emitter import Emitter
 from tcjit.codegen.loops import For, Run, SimdLoop, substitute
 from tcjit.codegen.memory import linear_subscript
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import conjuncts
 from tcjit.grammar.ast import Access, Binary, Call, Const, Expr, Select
 from tcjit.grammar.dtypes import DTYPES

@@ -10,12 +10,12 @@ each vector, in the place of one for each result.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from tcjit.codegen.loops import For, Run
 from tcjit.codegen.scope import LoopScope
 from tcjit.codegen.tile_vectors import across, combined, halved, suffix, vector_type
+from tcjit.dataclass import dataclass
 from tcjit.grammar.ast import Access, Binary, Call, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.linear import Linear

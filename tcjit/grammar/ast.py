@@ -6,8 +6,9 @@ adds the ranges. Dtypes are the canonical names of ``dtypes.py`` (``float32``, n
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import Where
 
 # ---------------------------------------------------------------- expressions

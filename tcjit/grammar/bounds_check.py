@@ -5,10 +5,11 @@ isl is imported and started only when a question needs it, so that plain kernels
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import ModuleType
 from typing import Any
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import CheckError, ShapeError, TCError
 from tcjit.grammar import polynomial, printer
 from tcjit.grammar.affine import affine, condition, isl_name, text

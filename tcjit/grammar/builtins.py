@@ -1,7 +1,7 @@
 """The built-in functions: how many arguments, and what becomes of integer ones."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tcjit.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import Where
 from tcjit.grammar.ast import (
     Access,

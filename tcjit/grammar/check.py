@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import CheckError, Where
 from tcjit.grammar.ast import (
     Access,

@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from tcjit.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import CheckError, Where
 from tcjit.grammar.ast import Access, Apply, Binary, Call, Cast, Const, Expr, Index, Name, Number, Scalar, Select, Size, Unary
 from tcjit.grammar.builtins import BUILTINS

@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import CheckError, Where
 from tcjit.grammar.ast import (
     Access,

@@ -8,10 +8,10 @@ products of them, are for `polynomial`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.ast import Binary, Call, Const, Expr, Size
 
 # the functions of the generated code

@@ -4,7 +4,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tcjit.errors import ParseError, Where
@@ -68,13 +67,11 @@ def parse(text: str) -> tuple[SurfaceDef, ...]:
 
 @cache
 def _parser() -> tuple[Lark, TreeBuilder]:
-    """Built on the first parse (40 ms); the basic lexer keeps keywords reserved everywhere."""
-    import lark
+    """Read on the first parse."""
+    from tcjit.grammar import parse_table
 
     builder = TreeBuilder()
-    grammar = Path(__file__).with_name("tc.lark").read_text(encoding="utf-8")
-    transformer: Any = builder
-    return lark.Lark(grammar, parser="lalr", lexer="basic", start="program", maybe_placeholders=False, transformer=transformer), builder
+    return parse_table.parser(builder), builder
 
 
 class TreeBuilder:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar import polynomial
 from tcjit.grammar.ast import (
     Access,

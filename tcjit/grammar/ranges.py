@@ -6,8 +6,8 @@ same code.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import ShapeError, Where
 from tcjit.grammar import polynomial
 from tcjit.grammar.affine import Guard, LinearForm, guarded_accesses, is_quasi_affine, linear, linear_form

@@ -5,9 +5,9 @@ import difflib
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import ParseError, Where
 from tcjit.grammar.ast import Binary, Expr, Name, Number
 from tcjit.grammar.dtypes import ALIASES, DTYPES

@@ -6,13 +6,13 @@ import keyword
 import math
 import struct
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
 
 from tcjit.checked import brief
+from tcjit.dataclass import dataclass
 from tcjit.errors import ArgumentError, ShapeError, TCError
 from tcjit.grammar.ast import Param
 from tcjit.grammar.bind import bind

@@ -3,11 +3,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from operator import index
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import ArgumentError, CheckError
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.jit import derivatives

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 
 from tcjit.checked import checked
+from tcjit.dataclass import dataclass
 from tcjit.errors import ArgumentError, LaunchError, MappingError, ShapeError, VerifyError
 from tcjit.grammar.bind import refuse_beyond
 from tcjit.jit import arguments, kernel_cache, targets

@@ -3,12 +3,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.ast import Param
 from tcjit.grammar.bind import bind
 from tcjit.grammar.dtypes import DTYPES

@@ -10,11 +10,11 @@ import hashlib
 import keyword
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.ast import Param
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.jit import arguments, kernel

@@ -3,12 +3,13 @@ of arguments that require grad, so a prepared call has it made once."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, partial
 from typing import Any
 
 import torch
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import ShapeError, TCError
 from tcjit.grammar.bind import bind
 from tcjit.jit import arguments

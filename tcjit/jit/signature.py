@@ -3,9 +3,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Def, Expr, Param, Scalar, Size, Unary
 from tcjit.grammar.walk import walk
 from tcjit.mapping.applicability import loops, traits

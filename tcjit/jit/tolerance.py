@@ -5,9 +5,10 @@ Every candidate of a search is compared, and its kernel may take less time than 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
+
+from tcjit.dataclass import dataclass
 
 
 @dataclass(frozen=True)

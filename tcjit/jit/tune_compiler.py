@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tcjit.codegen.source import Source
+from tcjit.dataclass import dataclass
 from tcjit.grammar.ast import Program
 from tcjit.jit.compile import record
 from tcjit.jit.signature import Signature

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cached_property
 from typing import Any
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import affine, guarded_accesses
 from tcjit.grammar.arithmetic import index
 from tcjit.grammar.ast import Access, Const, Expr, Index, Program, Statement

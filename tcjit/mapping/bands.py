@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import affine, conjuncts
 from tcjit.grammar.arithmetic import index, plus
 from tcjit.grammar.ast import Access, Binary, Expr, Index, Select

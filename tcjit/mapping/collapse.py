@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import islpy as isl
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.arithmetic import index, plus, times, total

@@ -6,8 +6,8 @@ The others have no term: a loop over the index runs between such bounds, clamped
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.arithmetic import times
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index
 from tcjit.grammar.dtypes import DTYPES

@@ -6,10 +6,9 @@ initialisation to the second update.) Instances of one reduction may be reordere
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import islpy as isl
 
+from tcjit.dataclass import dataclass
 from tcjit.mapping.isl import maps
 from tcjit.mapping.scop import Scop
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
 
 import islpy as isl
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import affine, isl_name
 from tcjit.grammar.arithmetic import times

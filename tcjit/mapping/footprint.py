@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.ast import Access
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.gpu_nest import GroupPlan, StatementPlan

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from math import prod
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import guarded_accesses, is_gather
 from tcjit.grammar.ast import Access, Binary, Index, Select
 from tcjit.grammar.dtypes import DTYPES, ROUNDED

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Access
 from tcjit.mapping.marks import Launch

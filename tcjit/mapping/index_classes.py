@@ -4,9 +4,9 @@ dimensions."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.ast import Access, Index
 from tcjit.mapping.assignment import Assignment
 from tcjit.mapping.reduction import is_plain_product

@@ -8,9 +8,11 @@ and keeps them beside the kernels.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, field, fields
 from math import prod
 from typing import Any
+
+from tcjit.dataclass import dataclass
 
 LINE = 64  # bytes of a line of a cache
 TORN = 4  # times that a line goes from one core to another one where both write parts of it

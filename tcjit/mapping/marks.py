@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from typing import Any, ClassVar
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import VerifyError
 
 # how the argument of a mark is read, by its type

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd, prod
 
 import islpy as isl
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import Guard, affine, conjuncts, guarded_accesses, is_gather, isl_name, linear
 from tcjit.grammar.affine import condition as affine_condition
 from tcjit.grammar.arithmetic import index, plus, total

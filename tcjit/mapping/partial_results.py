@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import affine, isl_name
 from tcjit.grammar.arithmetic import divided, index, plus
 from tcjit.grammar.ast import Access, Binary

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial, reduce
 from itertools import count, groupby
 from math import prod
@@ -13,6 +13,7 @@ from typing import Literal
 
 import islpy as isl
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import MappingError, VerifyError
 from tcjit.grammar.ast import Program
 from tcjit.mapping import tree as trees

@@ -8,8 +8,9 @@ the block takes one after the other. The model (``kernel_time``) compares that w
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import affine
 from tcjit.grammar.dtypes import DTYPES

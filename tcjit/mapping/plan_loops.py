@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import gcd, prod
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Call, Select
 from tcjit.grammar.dtypes import DTYPES

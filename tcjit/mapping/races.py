@@ -17,12 +17,12 @@ legal, and that digits of threads stay below their radices, is proved by ``verif
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from math import prod
 
 import islpy as isl
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import guarded_accesses, isl_name
 from tcjit.mapping.gpu_nest import LaunchBounds

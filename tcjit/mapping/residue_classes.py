@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import reduce
 from itertools import product
 from math import prod
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import MappingError
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.arithmetic import index, total

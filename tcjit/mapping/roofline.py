@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import islpy as isl
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import affine, condition
 from tcjit.grammar.ast import Access, Binary, Call, Expr, Program, Select, Unary
 from tcjit.grammar.dtypes import DTYPES

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import chain
 from math import prod
 
 import islpy as isl
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import affine, condition, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Binary, Expr, Index, Program, Select
 from tcjit.grammar.walk import with_accesses

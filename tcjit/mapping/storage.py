@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import affine, isl_name
 from tcjit.grammar.ast import Binary, Const, Expr
 from tcjit.layout import memory_order

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from math import prod
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import linear, linear_form, text
 from tcjit.grammar.ast import Access, Binary, Expr, Index, Scalar, Size
 from tcjit.grammar.polynomial import INTEGERS, expression, from_terms, integer, names

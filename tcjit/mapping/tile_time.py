@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
+from tcjit.dataclass import dataclass
 from tcjit.mapping.machine import Device
 
 # threads along rows and columns of a block's tile, and results of one thread along them

@@ -14,10 +14,11 @@ This says that the lowered scop, in its own order, computes what the program say
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import islpy as isl
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import Guard, affine, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Const, Expr

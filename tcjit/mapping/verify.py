@@ -11,11 +11,11 @@ program by ``value_flow``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property, reduce
 
 import islpy as isl
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import VerifyError
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.polynomial import names

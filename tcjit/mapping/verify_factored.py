@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.ast import Access, Binary, Expr, Index, Select, Unary
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
+from tcjit.dataclass import dataclass
 from tcjit.runtime import special
 from tcjit.runtime.numerics import Array, storage
 

@@ -22,11 +22,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
 from tcjit import config, scratch
+from tcjit.dataclass import dataclass
 from tcjit.errors import CompileError, LaunchError
 
 NAMES = ("cc", "gcc", "clang")
@@ -149,6 +150,12 @@ def compiler(memory: Notes | None = None) -> Compiler:
     return known
 
 
+def is_known(memory: Notes | None = None) -> bool:
+    """Whether the compiler, or one before it, has been asked."""
+    key = _memory_key()
+    return key in _known or _noted(key, memory) is not None
+
+
 def identity(memory: Notes | None = None) -> str:
     """Compiler, flags and processor as a part of cache keys: equal where binaries are interchangeable.
 
@@ -156,12 +163,13 @@ def identity(memory: Notes | None = None) -> str:
     identity, and without any compiler ever seen ``"none"``.
     """
     key = _memory_key()
-    known = _noted(key, memory) or _known.get(key)
+    known = _noted(key, memory)
     if known is not None and known.fresh:
         return known.identity
     try:
         return compiler(memory).identity
     except CompileError:
+        known = known or _known.get(key)
         return known.identity if known is not None else "none"
 
 

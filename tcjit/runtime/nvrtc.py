@@ -14,11 +14,11 @@ import importlib.util
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tcjit import scratch
+from tcjit.dataclass import dataclass
 from tcjit.errors import CompileError
 from tcjit.runtime.cuda_driver import driver_version
 from tcjit.runtime.host import Notes

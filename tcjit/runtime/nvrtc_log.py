@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import CompileError
 from tcjit.mapping.machine import Device
 

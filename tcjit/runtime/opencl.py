@@ -10,7 +10,7 @@ import os
 import threading
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from tcjit import config, scratch
 from tcjit.codegen.source import KernelLaunch
+from tcjit.dataclass import dataclass
 from tcjit.errors import CompileError, LaunchError, TCError
 from tcjit.mapping.machine import OPENCL, Device
 from tcjit.runtime import host, pocl

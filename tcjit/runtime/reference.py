@@ -7,11 +7,12 @@ which instances evaluate an arm of ``?:``, ``&&`` or ``||``, and only those may 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 
 import numpy as np
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import DivisionError, GatherError
 from tcjit.grammar.affine import is_gather
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Program, Scalar, Select, Size, Statement, Unary

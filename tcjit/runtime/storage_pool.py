@@ -14,12 +14,12 @@ import sys
 import time
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import torch
 
 from tcjit import config
+from tcjit.dataclass import dataclass
 
 HUGE_PAGE = 2 << 20  # bytes
 LEAST = 2 * HUGE_PAGE  # of a tensor that is large: there is a whole huge page in it, wherever it begins

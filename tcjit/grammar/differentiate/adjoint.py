@@ -7,8 +7,8 @@ statements that the result reads stand before, except for results, which come in
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.ast import Access, Binary, Def, Expr, Index, Scalar
 from tcjit.grammar.differentiate.activity import active_tensors, checked_names, nesting_refused, read_again
 from tcjit.grammar.differentiate.body import Body, tensors_read, text_of

@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar import polynomial
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Expr, Index, Scalar, Select, Size, Unary
 from tcjit.grammar.differentiate.body import Body

@@ -14,8 +14,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar import polynomial
 from tcjit.grammar.affine import linear_form
 from tcjit.grammar.ast import Binary, Expr, Index, Scalar, Size

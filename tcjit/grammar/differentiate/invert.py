@@ -13,9 +13,10 @@ has no solution, becomes equality guards over all the indices.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar import polynomial
 from tcjit.grammar.affine import is_quasi_affine
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar import polynomial
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Def, Expr, Index, Range, Select, Statement, Unary
 from tcjit.grammar.differentiate.names import FreeNames, names_of

@@ -6,8 +6,8 @@ for which the guards hold, the same text would be derived.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.ast import Size
 from tcjit.grammar.polynomial import NOTHING, Polynomial, Value, ZeroDivisor, at, atom
 

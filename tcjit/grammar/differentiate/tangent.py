@@ -2,8 +2,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import ArgumentError
 from tcjit.grammar.ast import Access, Def, Expr, Scalar
 from tcjit.grammar.differentiate.activity import active_tensors, checked_names, nesting_refused, read_again

@@ -5,8 +5,10 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +41,12 @@ class Cpu(Target):
 
     def identity(self) -> str:
         store = cache.store()
+        if not host.is_known(store):  # a kernel will be compiled: its passes are imported while the compiler is asked what it can do
+            with ThreadPoolExecutor(1) as pool:
+                asked = pool.submit(host.compiler)
+                import_module("tcjit.jit.compile")
+                import_module("tcjit.codegen.c")
+                asked.exception()  # is raised below
         return _identity(host.identity(store), costs_of(store))
 
     def hardware(self) -> str:

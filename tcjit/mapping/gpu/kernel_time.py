@@ -6,10 +6,11 @@ The plans of a group, and those of groups with and without a kernel in common, a
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from math import log2, prod
 
+from tcjit.dataclass import dataclass
 from tcjit.mapping.footprint import WIDE, box, piece
 from tcjit.mapping.gpu.statement_group import SECTOR, WARP, MemoryAccess, StatementGroup
 from tcjit.mapping.gpu_nest import GroupPlan, StatementPlan

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.polynomial import names
 from tcjit.mapping.machine import Device
 from tcjit.mapping.scop import StatementForm

@@ -8,10 +8,10 @@ BLIS (2016), with terms for windows, strides and streams.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.ast import Access, Call, Cast, Const, Expr, Index
 from tcjit.grammar.walk import children, walk
 from tcjit.mapping.machine import LINE, MOVES

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import is_gather, isl_name
 from tcjit.grammar.ast import Access, Expr, Index
 from tcjit.grammar.walk import children, same_node, walk, with_accesses, with_indices

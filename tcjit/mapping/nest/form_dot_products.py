@@ -14,9 +14,10 @@ Products of two bfloat16 are summed in float32 by pairs where the processor has 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import linear
 from tcjit.grammar.arithmetic import total
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Index, Select

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import guarded_accesses
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Select
 from tcjit.grammar.dtypes import DTYPES

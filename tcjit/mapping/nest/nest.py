@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tcjit.dataclass import dataclass
 from tcjit.mapping.nest.statement import FlatStatement
 
 

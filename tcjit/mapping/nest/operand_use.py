@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, lru_cache
 from math import gcd, prod
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.ast import Access, Expr
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names

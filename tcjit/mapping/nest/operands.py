@@ -7,9 +7,10 @@ access is one.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import linear
 from tcjit.grammar.ast import Access, Binary, Call, Const, Expr
 from tcjit.grammar.walk import factors, walk, with_accesses

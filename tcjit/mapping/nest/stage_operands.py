@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from math import gcd, prod
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import affine, guarded_accesses, linear
 from tcjit.grammar.arithmetic import plus
 from tcjit.grammar.ast import Access, Binary, Cast, Const, Expr, Index

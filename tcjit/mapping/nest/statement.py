@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Generic, TypeVar
 
 import islpy as isl
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Expr
 from tcjit.mapping.isl import has, images, points

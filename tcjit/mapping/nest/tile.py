@@ -8,10 +8,11 @@ last tile along a dimension of a box would be partial, it begins earlier and *ov
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import islpy as isl
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import MappingError, VerifyError
 from tcjit.grammar.ast import Access
 from tcjit.mapping.isl import images, points

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
 import islpy as isl
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.ast import Expr
 from tcjit.mapping.nest.nest import Nest
 from tcjit.mapping.nest.operands import Operand

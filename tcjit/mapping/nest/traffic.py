@@ -9,9 +9,9 @@ Optimizing Algorithm (PLDI 1991), with footprints as of Agarwal, Kranz and Natar
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.machine import LINE, Core
 from tcjit.mapping.nest.cost import LATE_LINES

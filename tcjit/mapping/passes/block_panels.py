@@ -11,9 +11,9 @@ has one block of columns, or of rows where it would share lines of results with 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Index
 from tcjit.grammar.dtypes import DTYPES

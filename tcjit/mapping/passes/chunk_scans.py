@@ -8,9 +8,10 @@ Merrill and Grimshaw, Parallel Scan for Stream Architectures (2009).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.arithmetic import index, total
 from tcjit.grammar.ast import Access, Binary, Expr, Select

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import condition, guarded_accesses, isl_name
 from tcjit.grammar.arithmetic import plus
 from tcjit.grammar.ast import Access, Binary, Expr, Index, Select

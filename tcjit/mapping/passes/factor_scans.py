@@ -8,9 +8,10 @@ element. Distributivity, after Gautam and Rajopadhye, Simplifying Reductions (PO
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, reduce
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.ast import Access, Binary, Expr, Select, Unary
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import walk

@@ -10,11 +10,12 @@ without an index of these stays as it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations, product
 from math import inf, prod
 from operator import itemgetter
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import MappingError
 from tcjit.grammar.arithmetic import index, total
 from tcjit.grammar.ast import Access, Const, Expr

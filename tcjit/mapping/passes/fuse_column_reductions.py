@@ -8,9 +8,10 @@ their number does not depend on how many threads there are: neither does the res
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.ast import Access, Index
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.mapping.assignment import Assignment, Assignments, Temporaries

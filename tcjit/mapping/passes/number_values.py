@@ -10,10 +10,11 @@ What stands under a condition is stored for all indices, if all that it reads is
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import takewhile
 from math import prod
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import condition, guarded_accesses, isl_name
 from tcjit.grammar.ast import Access, Binary, Call, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES

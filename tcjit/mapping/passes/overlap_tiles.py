@@ -9,9 +9,10 @@ After Krishnamoorthy et al., Effective Automatic Parallelization of Stencil Comp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.arithmetic import index, plus, total
 from tcjit.grammar.ast import Access, Expr, Index, Select

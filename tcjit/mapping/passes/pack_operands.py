@@ -10,10 +10,11 @@ model of the time finds fastest is taken.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import inf, prod
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Const, Expr
 from tcjit.grammar.dtypes import DTYPES

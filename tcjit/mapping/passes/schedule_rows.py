@@ -7,11 +7,11 @@ pass computes for each point is at hand, in registers or in the nearest cache, f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import islpy as isl
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.arithmetic import index, total
 from tcjit.grammar.ast import Access, Const, Expr, Index

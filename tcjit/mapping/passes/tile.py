@@ -8,11 +8,11 @@ whose iterations may run at once: parallel ones, or those of a reduction with on
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 
 import islpy as isl
 
+from tcjit.dataclass import dataclass
 from tcjit.grammar.affine import isl_name
 from tcjit.grammar.ast import Const
 from tcjit.mapping.isl import union_set

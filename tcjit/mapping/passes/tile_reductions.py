@@ -7,13 +7,14 @@ reads every element once is bound by memory: it shares its loops with the statem
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import permutations
 from math import inf, prod
 
 import islpy as isl
 
+from tcjit.dataclass import dataclass
 from tcjit.errors import MappingError
 from tcjit.grammar.ast import Access, Binary, Call, Cast, Const, Expr, Select, Unary
 from tcjit.grammar.dtypes import DTYPES, ROUNDED, holds
