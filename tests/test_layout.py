@@ -17,8 +17,8 @@ import tcjit
 from tcjit.cache.keys import ABOVE
 
 # lowest first: a unit may import itself and anything to its left
-ORDER = """errors redact checked dataclass notebook config scratch step layout grammar mapping codegen runtime cache tuner jit nn library byoc cli
-__main__""".split()
+ORDER = """errors redact checked dataclass notebook config scratch step layout grammar mapping codegen runtime cache tuner jit nn library
+byoc cli __main__""".split()
 TORCH = tuple(f"tcjit.{home}" for home in "runtime.tensors runtime.storage_pool jit nn library byoc cli.partition".split())
 GPU = ("tcjit.runtime",)
 SOURCES = sorted((ROOT / "tcjit").rglob("*.py"))
