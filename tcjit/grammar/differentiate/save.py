@@ -13,12 +13,15 @@ from tcjit.errors import CheckError
 from tcjit.grammar.ast import Access, Binary, Def, Expr, Index, Statement, Tensor
 from tcjit.grammar.batch import meaning
 from tcjit.grammar.differentiate.size_hints import Extent, SizeHints
+from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.front import read
 from tcjit.grammar.polynomial import Value, integer
 from tcjit.grammar.printer import show
 from tcjit.grammar.walk import walk
 
-LONG = 200  # multiply-adds that take longer than an element takes to be stored and read again
+LONG = 200  # multiply-adds of float32 that take longer than an element takes to be stored and read again
+WIDER = {"float64": 2}  # times as long as a multiply-add of float32 those of another type take
+INTEGER = 4  # and of integers: they are widened first, and the processor has none in one instruction
 ROOM = 4  # times the elements of inputs and results that a sum may have: hidden layers of four times the width are saved, scores seldom
 
 
@@ -40,7 +43,9 @@ def contractions(definition: Def, size_hints: SizeHints) -> list[str]:
     for t, s in sums:
         terms = _product(Binary("-", r.upper, r.lower, dtype="int64") for r in s.domain if r.index in s.reduction)
         elements = _product(t.shape)
-        if all(map(size_hints.knows, (terms, elements, given))) and size_hints.order(terms, LONG) >= 0:
+        if terms is None or not all(map(size_hints.knows, (terms, elements, given))):
+            continue
+        if size_hints.order(terms * _multiply_adds(s), LONG) >= 0:
             found += [t.name] if size_hints.order(elements, given * ROOM) <= 0 else []
     return found
 
@@ -62,10 +67,21 @@ def _product(extents: Iterable[Expr]) -> Extent:
     return found
 
 
+def _multiply_adds(s: Statement) -> int:
+    """Those of float32 that each term of a sum takes as long as: what tensors are combined by, and what is done twice counted once."""
+    operations = {node for node in walk(s.value) if isinstance(node, Binary) and _combines(node)}
+    dtype = s.value.dtype
+    return len(operations) * (WIDER.get(dtype, 1) if DTYPES[dtype].kind == "float" else INTEGER)
+
+
 def _multiplies(s: Statement) -> bool:
     """Whether elements of tensors are multiplied with one another."""
-    products = (node for node in walk(s.value) if isinstance(node, Binary) and node.op == "*")
-    return any(all(any(isinstance(part, Access) for part in walk(side)) for side in (node.left, node.right)) for node in products)
+    return any(isinstance(node, Binary) and node.op == "*" and _combines(node) for node in walk(s.value))
+
+
+def _combines(node: Binary) -> bool:
+    """Whether both operands read tensors."""
+    return all(any(isinstance(part, Access) for part in walk(side)) for side in (node.left, node.right))
 
 
 def _is_along_a_part(s: Statement) -> bool:

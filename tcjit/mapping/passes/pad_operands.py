@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import prod
 
 from tcjit.grammar.affine import is_gather
-from tcjit.grammar.ast import Access, Cast, Const, Expr, Index
+from tcjit.grammar.ast import Access, Cast, Const, Expr, Index, Select
 from tcjit.grammar.dtypes import DTYPES
 from tcjit.grammar.polynomial import names
 from tcjit.grammar.walk import replaced, walk
@@ -58,11 +58,14 @@ def pad_operands(before: Assignments, machine: Machine | None) -> Assignments:
         term = without_conditions(unguarded)[0]
         halves = any(access.dtype in NARROW["float32"] for access in walk(unguarded) if isinstance(access, Access))
         gathers = any(is_gather(sub) for p in padded for sub in p.read.subscripts)  # which take long, whatever is computed of them
-        reused = not halves and is_reused(a.results, [access for access in walk(term) if isinstance(access, Access)])
+        accesses = {access for access in walk(term) if isinstance(access, Access)}
+        reused = not halves and is_reused(a.results, accesses)
         products = is_product(term) or (is_plain_product if on_gpu or halves else is_narrow_product)(term)
-        if not padded or not (products or not on_gpu and (gathers or reused)):
+        # loops are cut where subscripts wrap, but not where conditions keep a nest from that
+        alone = len(accesses) == 1 and any(isinstance(part, Select) for part in walk(unguarded))
+        if not padded or not (products or not on_gpu and (gathers or reused or alone)):
             return [a]
-        element = term.operand if isinstance(term, Cast) else term
+        element = without_conditions(term.operand)[0] if isinstance(term, Cast) else term
         plain = all(not p.conditions and axis.function is None and axis.divisor == 1 for p in padded for axis in p.axes)
         if plain and isinstance(element, Access) and not (on_gpu or a.dynamic):
             return [a]  # windows of elements by themselves: tiles at borders leave terms out, and a copy takes as long as their sums
@@ -74,12 +77,12 @@ def pad_operands(before: Assignments, machine: Machine | None) -> Assignments:
             if p.value in made:
                 continue
             moving = {name for axis in p.axes for name in names(axis.subscript)}
-            alone = not on_gpu and sum(isinstance(node, Access) for node in walk(unguarded)) == 1  # results may be in its order, too
+            once = not on_gpu and sum(isinstance(node, Access) for node in walk(unguarded)) == 1  # results may be in its order, too
             storage = temporaries.tensors[p.read.tensor]
             order = memory_order(storage.layout, len(storage.shape))
             if (long := _long_axis(a, p, temporaries.tensors[a.tensor], machine)) is not None:
                 order = *(other for other in range(len(p.axes)) if other != long), long
-            elif not (alone or moving.isdisjoint(names(_along_lanes(a, temporaries.tensors[a.tensor]))) or _has_lanes(a, p, machine)):
+            elif not (once or moving.isdisjoint(names(_along_lanes(a, temporaries.tensors[a.tensor]))) or _has_lanes(a, p, machine)):
                 order = None
             order = order or tuple(range(len(p.axes)))  # elements that all lanes read lie as they did
             sizes = [max(other.axes[place].size for other in every if other.value == p.value) for place in range(len(p.axes))]

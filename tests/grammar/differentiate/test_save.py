@@ -39,17 +39,30 @@ def test_statistics(text: str, expected: list[str]) -> None:
 LAYER = "def f(float(N,K) X, float(O,K) W) -> (Y) { Z(n,o) +=! X(n,k) * W(o,k)  Y(n,o) = tanh(Z(n,o)) }"
 
 
+QUANTISED = """def f(int8(N,K) X, int8(O,K) W, float(O) S) -> (Y) {
+    Z(n,o) +=! int32(X(n,k)) * int32(W(o,k))  Y(n,o) = S(o) * float(Z(n,o)) }"""
+DISTANCES = "def f(float(N,K) X, float(O,K) W) -> (Y) { Z(n,o) +=! (X(n,k) - W(o,k)) * (X(n,k) - W(o,k))  Y(n,o) = sqrt(Z(n,o)) }"
+
+
 @pytest.mark.parametrize(
     ("text", "sizes", "expected", "guards"),
     [
         (LAYER, {"N": 30, "K": 256, "O": 20}, ["Z"], 2),
         (LAYER, {"N": 30, "K": 199, "O": 20}, [], 1),
         (LAYER, {}, [], 0),  # no sizes are known
+        (LAYER.replace("float", "double"), {"N": 30, "K": 199, "O": 20}, ["Z"], 2),
+        (LAYER.replace("W(o,k)", "W(o,k) * 0.5"), {"N": 30, "K": 199, "O": 20}, [], 1),
+        (QUANTISED, {"N": 30, "K": 60, "O": 20}, ["Z"], 2),
+        (DISTANCES, {"N": 30, "K": 120, "O": 20}, ["Z"], 2),  # a subtraction and a multiply-add for each term
+        (DISTANCES, {"N": 30, "K": 99, "O": 20}, [], 1),
         (ATTENTION, {"Q": 900, "K": 900, "D": 256}, ["S", "P"], 4),
         (ATTENTION, {"Q": 9000, "K": 9000, "D": 256}, ["P"], 4),  # scores are larger than all that is given
         ("def f(float(N,K) X) -> (Y) { Z(n) +=! X(n,k)  Y(n) = tanh(Z(n)) }", {"N": 30, "K": 256}, [], 0),
     ],
-    ids=["long", "short", "unknown", "scores", "more scores", "no products"],
+    ids=[
+        "long", "short", "unknown", "doubles", "short and scaled", "integers", "distances", "short distances", "scores", "more scores",
+        "no products",
+    ],
 )
 def test_contractions(text: str, sizes: dict[str, int], expected: list[str], guards: int) -> None:
     (definition,) = read(text)
