@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from generality.written_operators import (
+    analysis,
     applications,
     architectures,
     arrays,
@@ -13,6 +14,7 @@ from generality.written_operators import (
     features,
     fitting,
     imaging,
+    kernels,
     layers,
     learning,
     likelihoods,
@@ -43,6 +45,6 @@ MODULES = (
     networks, sequences, applications, imaging, numerics, blocks, attention, packages,
     architectures, arrays, methods, estimation, selection, evaluation,
     layers, likelihoods, decoding, waves,
-    trainable, fitting, perception, materials,
+    trainable, fitting, perception, materials, kernels, analysis,
 )  # fmt: skip
 OPERATORS = {operator.name: operator for module in MODULES for operator in module.OPERATORS}
