@@ -70,6 +70,7 @@ from tcjit.mapping.passes.scatter_reductions import scatter_reductions
 from tcjit.mapping.passes.schedule_rows import RowGroup, row_groups, schedule_rows
 from tcjit.mapping.passes.schedule_scan import schedule_scan
 from tcjit.mapping.passes.schedule_scatter import schedule_scatter
+from tcjit.mapping.passes.segment_scans import segment_scans
 from tcjit.mapping.passes.simplify_reductions import simplify_reductions
 from tcjit.mapping.passes.skew_reductions import skew_reductions
 from tcjit.mapping.passes.split_addends import split_addends
@@ -212,6 +213,7 @@ def build_scop(
         assignments = proved(split_unions, assignments)
     if nests:
         assignments = proved(factor_scans, assignments)
+        assignments = proved(segment_scans, assignments)
         assignments = step(simplify_reductions, assignments)
     if nests or isinstance(target, Device):
         assignments = step(scatter_reductions, assignments, target, prove != "none")

@@ -39,6 +39,7 @@ from tcjit.mapping.verify_powers import wrong_powers
 from tcjit.mapping.verify_predicates import wrong_predicates
 from tcjit.mapping.verify_residues import wrong_classes
 from tcjit.mapping.verify_scans import wrong_scan
+from tcjit.mapping.verify_segments import wrong_segmented
 from tcjit.mapping.verify_selects import wrong_selects
 from tcjit.mapping.verify_skews import wrong_skews
 from tcjit.mapping.verify_subscripts import wrong_subscripts
@@ -93,6 +94,7 @@ class _Replacement(Instances):
             "distribute_offsets": lambda old, new: wrong_offsets(before, after, old, new),
             "factor_contractions": lambda old, new: wrong_contraction(before, after, old, new),
             "factor_scans": lambda old, new: wrong_factored(self, before, after, old, new),
+            "segment_scans": lambda old, new: wrong_segmented(self, before, after, old, new),
             "split_selects": lambda old, new: wrong_selects(self, old, new),
             "skew_reductions": lambda old, new: wrong_skews(self, old, new),
             "split_subscripts": lambda old, new: wrong_subscripts(self, old, new),

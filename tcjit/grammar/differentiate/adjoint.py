@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from tcjit.dataclass import dataclass
-from tcjit.grammar.ast import Access, Binary, Def, Expr, Index, Scalar
+from tcjit.grammar.ast import Access, Binary, Def, Expr, Index, Scalar, Select
 from tcjit.grammar.differentiate.activity import active_tensors, checked_names, nesting_refused, read_again
 from tcjit.grammar.differentiate.body import Body, tensors_read, text_of
 from tcjit.grammar.differentiate.box import IndexBox
@@ -126,13 +126,16 @@ class _Reverse:
     def _is_available(self, name: str) -> bool:
         """Whether a result or saved tensor may come in as it was stored.
 
-        Not an extreme that is compared with what is computed here again: that need not round alike. Nor an integer without dimensions:
-        as a scalar parameter in a subscript it would be part of the code.
+        Not an extreme that is compared with what is computed here again: that need not round alike. Nor a running one: of what is given
+        nobody knows that it does not decrease, which sums over ties are scans by. Nor an integer without dimensions: as a scalar parameter
+        in a subscript it would be part of the code.
         """
         if not self.body.shapes[name] and not is_float(self.body.dtypes[name]):
             return False
         if name not in self._compared():
             return True
+        if any(u.target == name and u.operator in ("max=", "min=") and _is_running(u) for u in self.form.updates):
+            return False
         passed = (*self.form.definition.returns, *self.saved)
         extremes = [u for u in self.form.updates if u.target == name and u.operator in ("max=", "min=")]
         sources = (source for update in extremes for source in tensors_read(update) if source not in self.form.inputs)
@@ -194,3 +197,18 @@ class _Reverse:
             materialise(result, parts, self.body)
         else:
             self.body.zero(result)
+
+
+def _is_running(update: Update) -> bool:
+    """Whether a reduction is over the elements up to each result, or from there on."""
+    if not isinstance(update.value, Select) or len(update.reduction) != 1:
+        return False
+    test, over = update.value.condition, update.reduction[0]
+    if not isinstance(test, Binary) or test.op not in ("<=", ">="):
+        return False
+    places = {node.name for node in (test.left, test.right) if isinstance(node, Index)} - {over}
+    return over in _indices(test) and len(places) == 1 and places.isdisjoint(_indices(update.value.then))
+
+
+def _indices(value: Expr) -> set[str]:
+    return {node.name for node in walk(value) if isinstance(node, Index)}
