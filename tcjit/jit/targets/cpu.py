@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
@@ -43,7 +44,7 @@ class Cpu(Target):
         store = cache.store()
         if not host.is_known(store):  # a kernel will be compiled: its passes are imported while the compiler is asked what it can do
             with ThreadPoolExecutor(1) as pool:
-                asked = pool.submit(host.compiler)
+                asked = pool.submit(copy_context().run, host.compiler)  # in the time that is left
                 import_module("tcjit.jit.compile")
                 import_module("tcjit.codegen.c")
                 asked.exception()  # is raised below
