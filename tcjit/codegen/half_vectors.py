@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 
 from tcjit.codegen.address import Address
 from tcjit.codegen.loops import For, Run
@@ -29,14 +30,15 @@ VECTORS = 2  # of floats in a block: a vector of halves
 
 @dataclass(frozen=True)
 class HalfLanes:
-    """Neighbours in memory that the lanes of a loop read and write, and ``strided`` reads, each with what runs; ``width``:
-    floats of a vector."""
+    """Neighbours in memory that the lanes of a loop read and write, ``strided`` reads of one place, each with what runs, and
+    ``interleaved`` writes; ``width``: floats of a vector."""
 
     variable: str
     width: int
     reads: tuple[tuple[Address, tuple[Access, ...]], ...]
     writes: tuple[tuple[Address, ScopStatement], ...]
-    strided: tuple[tuple[Access, Run], ...] = ()
+    strided: tuple[tuple[tuple[Access, ...], Run], ...] = ()
+    interleaved: tuple[tuple[Address, ScopStatement], ...] = ()
 
     def block(self, trips: int | None) -> int:
         """Lanes of a block; 0 where a loop has not so many iterations."""
@@ -58,7 +60,7 @@ def find_half_lanes(emitter: ReadEmitter, loop: For, machine: Machine) -> HalfLa
             for access, _ in guarded_accesses(s.value):
                 places.setdefault(id(access), set()).add(emitter.operand(access, run))
         reads: dict[Address, list[Access]] = {}
-        strided: dict[int, tuple[Access, Run]] = {}
+        strided: dict[Address | int, tuple[list[Access], Run]] = {}
         for run, s in statements:
             for access in _reads(emitter, s):
                 if access.tensor in written or len(places[id(access)]) > 1:
@@ -67,7 +69,7 @@ def find_half_lanes(emitter: ReadEmitter, loop: For, machine: Machine) -> HalfLa
                 if address is not None and address.follows(loop.variable):
                     reads.setdefault(address, []).append(access)
                 elif not emitter.gathers(access, run) and emitter.moves(access, run, loop.variable):
-                    strided[id(access)] = access, run
+                    strided.setdefault(id(access) if address is None else address, ([], run))[0].append(access)
         halves = [(run, s) for run, s in statements if scop.tensor(s.tensor).dtype == HALF]
         writes = [(emitter.target(s, run), s) for run, s in halves if not _is_moved(emitter, s)]
     read = {access.tensor for _, s in statements for access, _ in guarded_accesses(s.value)}
@@ -76,9 +78,25 @@ def find_half_lanes(emitter: ReadEmitter, loop: For, machine: Machine) -> HalfLa
         for address, s in writes
         if address is not None and address.follows(loop.variable) and written.count(s.tensor) == 1 and s.tensor not in read
     )
+    own = {tensor: [address for address, s in writes if s.tensor == tensor] for tensor in written if tensor not in read}
+    apart = {tensor for tensor, places in own.items() if len(places) == written.count(tensor) and _are_interleaved(places, loop.variable)}
+    interleaved = tuple((address, s) for address, s in writes if address is not None and s.tensor in apart and s.operator == "=")
     loads = tuple((address, tuple(accesses)) for address, accesses in reads.items())
-    found = HalfLanes(loop.variable, machine.lanes(4), loads, stores, tuple(strided.values()))
-    return found if loads or stores or strided else None
+    gathered = tuple((tuple(accesses), run) for accesses, run in strided.values())
+    found = HalfLanes(loop.variable, machine.lanes(4), loads, stores, gathered, interleaved)
+    return found if loads or stores or strided or interleaved else None
+
+
+def _are_interleaved(places: Sequence[Address | None], variable: str) -> bool:
+    """Whether elements lie between one another, a step of more than one apart, and no two of all iterations are the same."""
+    first = places[0]
+    step = None if first is None else first.stride(variable)
+    if first is None or step is None or abs(step) <= 1 or variable in (first.fixed - Linear.of(variable).times(step)).variables:
+        return False
+    alike = [place for place in places if place is not None and (place.base, place.runtime) == (first.base, first.runtime)]
+    ways = [place.fixed - first.fixed for place in alike]
+    offsets = {way.constant % abs(step) for way in ways if way.is_constant}
+    return len(offsets) == len(places)
 
 
 def _is_moved(emitter: ReadEmitter, s: ScopStatement) -> bool:
@@ -128,22 +146,35 @@ def converted(emitter: ReadEmitter, found: HalfLanes, first: str, count: int) ->
             for array, place in parts(f"tc_from{number}", address):
                 emitter.line(f"tc_store{ending}({array}, tc_load_f16{ending}({place}));")
             emitter.hoisted |= {id(access): [f"tc_from{number}{at}"] for access in accesses}
-        for number, (access, run) in enumerate(found.strided):
+        loop = f"for (int64_t {found.variable} = {first}; {found.variable} < {first} + {count}; ++{found.variable})"
+        moves = []  # in one loop: those side by side are loaded together
+        for number, (accesses, run) in enumerate(found.strided):
             emitter.run_now = run
-            loop = f"for (int64_t {found.variable} = {first}; {found.variable} < {first} + {count}; ++{found.variable})"
             for line in (*stack_array("float", f"tc_strided{number}", count), *stack_array("uint16_t", f"tc_bits{number}", count)):
                 emitter.line(line)
-            emitter.line(f"{loop} tc_bits{number}{at} = {emitter.place(access.tensor, access.subscripts)};")
-            for v in range(0, count, found.width):
-                emitter.line(f"tc_store{ending}(tc_strided{number} + {v}, tc_load_f16{ending}(tc_bits{number} + {v}));")
-            emitter.hoisted[id(access)] = [f"tc_strided{number}{at}"]
-        behind = []
+            moves.append(f"tc_bits{number}{at} = {emitter.place(accesses[0].tensor, accesses[0].subscripts)};")
+            emitter.hoisted |= {id(access): [f"tc_strided{number}{at}"] for access in accesses}
+        if moves:
+            emitter.line(f"{loop} {{ {' '.join(moves)} }}")
+        for number, v in product(range(len(found.strided)), range(0, count, found.width)):
+            emitter.line(f"tc_store{ending}(tc_strided{number} + {v}, tc_load_f16{ending}(tc_bits{number} + {v}));")
+        behind, moves = [], []
         for number, (address, s) in enumerate(found.writes):
             for array, place in parts(f"tc_to{number}", address):
                 if s.operator != "=":
                     emitter.line(f"tc_store{ending}({array}, tc_load_f16{ending}({place}));")
                 behind.append(f"tc_store_f16{ending}({place}, tc_load{ending}({array}));")
             emitter.stored[s.name] = f"tc_to{number}{at}"
+        for number, (address, s) in enumerate(found.interleaved):
+            emitter.mentioned.add(address.base)
+            floats, bits = f"tc_apart{number}", f"tc_rounded{number}"
+            for line in (*stack_array("float", floats, count), *stack_array("uint16_t", bits, count)):
+                emitter.line(line)
+            behind += [f"tc_store_f16{ending}({bits} + {v}, tc_load{ending}({floats} + {v}));" for v in range(0, count, found.width)]
+            moves.append(f"{address.written(emitter.index)} = {bits}{at};")
+            emitter.stored[s.name] = f"{floats}{at}"
+        if moves:
+            behind.append(f"{loop} {{ {' '.join(moves)} }}")
         yield
     for line in behind:
         emitter.line(line)

@@ -216,7 +216,7 @@ class LaneEmitter(ReadEmitter):
     def convert(self, loop: For, halves: HalfLanes, count: int) -> None:
         """A loop over lanes in blocks, with what they read and write of halves converted around each; what is left behind the last whole
         block stands in a block that overlaps it, or in a loop of its own."""
-        self.declare_vectors("float32", halves.width, HALF, rounds=bool(halves.writes))
+        self.declare_vectors("float32", halves.width, HALF, rounds=bool(halves.writes or halves.interleaved))
         if loop.trips is not None and self.runs_again(loop):
             with self.vectors(loop, count) as block, converted(self, halves, "tc_first", count):
                 self.lanes(block)

@@ -68,6 +68,40 @@ def test_strided_reads(length: int, subscript: str) -> None:
     assert "/" in subscript or (CONVERTED in kernel.source) == (length >= LANES)  # the digits of a division are loops of their own
 
 
+@pytest.mark.parametrize("length", [7, 33, 70, 501])
+@pytest.mark.parametrize("points", [2, 3, 4])
+@pytest.mark.parametrize(("name", "dtype"), [("half", torch.float16), ("bfloat16", torch.bfloat16)])
+def test_rows_of_a_few_points(length: int, points: int, name: str, dtype: torch.dtype) -> None:
+    """Rows are lanes: their points are collected and put back as bits."""
+    torch.manual_seed(length)
+    x = torch.randn(length, points).to(dtype)
+    text = f"""def f({name}(N,D) X) -> (O) {{
+        M(n) max=! float(X(n,d))
+        E(n,d) = exp(float(X(n,d)) - M(n))
+        S(n) +=! E(n,d)
+        O(n,d) = {name}(E(n,d) / S(n))
+    }}"""
+    kernel = kernel_of(text, x)
+    torch.testing.assert_close(kernel(x).float(), x.float().softmax(1), rtol=2.0**-7 if name == "bfloat16" else 2.0**-10, atol=1e-7)
+    if name == "half" and length >= 33:
+        assert "tc_apart" in kernel.source
+
+
+def test_interleaved_writes_keep_their_order() -> None:
+    """What an update reads, or another iteration writes too, is not put off behind the loop."""
+    torch.manual_seed(0)
+    x = torch.randn(300, 2).half()
+    text = """def f(half(N,D) X) -> (O, S) {
+        S(n) +=! float(X(n,d))
+        O(n,d) = half(float(X(n,d)) * S(n))
+        O(n,d) += half(S(n))
+    }"""
+    kernel = kernel_of(text, x)
+    total = x.float().sum(1)
+    torch.testing.assert_close(kernel(x)[1], total)
+    torch.testing.assert_close(kernel(x)[0], (x.float() * total[:, None]).half() + total[:, None].half(), rtol=2e-3, atol=2e-3)
+
+
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("operator", ["+", "max", "min"])
 def test_reductions(length: int, operator: str) -> None:

@@ -82,11 +82,10 @@ def _is_alone(before: Assignments, a: Assignment) -> bool:
 
 def innermost_points(before: Assignments, a: Assignment) -> tuple[str, ...]:
     """The dimensions of a few points in all along which the results of an elementwise assignment are neighbours."""
-    halves = {name for access in a.reads if before.storages[access.tensor].dtype in ROUNDED for name in names(access)}  # which move
     own = {access.subscripts for access in a.reads if access.tensor == a.tensor}
     if a.outer and any(is_gather(sub) for access in a.reads for sub in access.subscripts):
         return ()  # a thread's loops stay as they are for elements that are checked, and read, one by one
-    if not a.is_elementwise_in_loops or before.storages[a.tensor].dtype in ROUNDED or not own <= {a.subscripts}:
+    if not a.is_elementwise_in_loops or not own <= {a.subscripts}:
         return ()
     steps = {name: stride_in(before.storages[a.tensor], a.subscripts, name, before.values) for name, _, _ in a.bounds}
     shared = a.outer.dims if a.outer else ()
@@ -94,12 +93,12 @@ def innermost_points(before: Assignments, a: Assignment) -> tuple[str, ...]:
     block = 1  # points that lie side by side
     for dim, extent in sorted(a.extents.items(), key=lambda item: steps[item[0]] or 0):
         once = sum(dim in names(sub) for sub in a.subscripts) == 1
-        if steps[dim] == block and once and dim not in (*halves, *shared) and 1 < extent <= INTERLEAVED // block:
+        if steps[dim] == block and once and dim not in shared and 1 < extent <= INTERLEAVED // block:
             found[dim] = None
             block *= extent
     least = 1 if any(isinstance(part, Call) and operations(part) >= CALL for part in walk(a.value)) else LEAST  # functions have far lanes
     long = {name for name, extent in a.extents.items() if steps[name] == block and extent >= least}
-    rows = a.points >= LEAST * block and bool(long - halves)
+    rows = a.points >= LEAST * block and bool(long)
     return tuple(dim for dim in a.dims if dim in found) if rows else ()
 
 
