@@ -20,6 +20,7 @@ from generality.written_operators import (
     likelihoods,
     losses,
     materials,
+    mechanics,
     methods,
     models,
     networks,
@@ -27,6 +28,7 @@ from generality.written_operators import (
     packages,
     perception,
     physics,
+    recent,
     science,
     selection,
     sequences,
@@ -45,6 +47,6 @@ MODULES = (
     networks, sequences, applications, imaging, numerics, blocks, attention, packages,
     architectures, arrays, methods, estimation, selection, evaluation,
     layers, likelihoods, decoding, waves,
-    trainable, fitting, perception, materials, kernels, analysis,
+    trainable, fitting, perception, materials, kernels, analysis, recent, mechanics,
 )  # fmt: skip
 OPERATORS = {operator.name: operator for module in MODULES for operator in module.OPERATORS}
