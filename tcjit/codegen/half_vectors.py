@@ -6,6 +6,7 @@ taken in blocks, and read and write floats in arrays as long as a block, which t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
@@ -78,9 +79,11 @@ def find_half_lanes(emitter: ReadEmitter, loop: For, machine: Machine) -> HalfLa
         for address, s in writes
         if address is not None and address.follows(loop.variable) and written.count(s.tensor) == 1 and s.tensor not in read
     )
-    own = {tensor: [address for address, s in writes if s.tensor == tensor] for tensor in written if tensor not in read}
+    once = Counter(run.statement for run in runs)  # a statement has one array of results
+    writers = [(address, s) for address, s in writes if s.tensor not in read and once[s.name] == 1]
+    own = {tensor: [address for address, s in writers if s.tensor == tensor] for tensor in written}
     apart = {tensor for tensor, places in own.items() if len(places) == written.count(tensor) and _are_interleaved(places, loop.variable)}
-    interleaved = tuple((address, s) for address, s in writes if address is not None and s.tensor in apart and s.operator == "=")
+    interleaved = tuple((address, s) for address, s in writers if address is not None and s.tensor in apart and s.operator == "=")
     loads = tuple((address, tuple(accesses)) for address, accesses in reads.items())
     gathered = tuple((tuple(accesses), run) for accesses, run in strided.values())
     found = HalfLanes(loop.variable, machine.lanes(4), loads, stores, gathered, interleaved)
@@ -89,7 +92,7 @@ def find_half_lanes(emitter: ReadEmitter, loop: For, machine: Machine) -> HalfLa
 
 def _are_interleaved(places: Sequence[Address | None], variable: str) -> bool:
     """Whether elements lie between one another, a step of more than one apart, and no two of all iterations are the same."""
-    first = places[0]
+    first = places[0] if places else None
     step = None if first is None else first.stride(variable)
     if first is None or step is None or abs(step) <= 1 or variable in (first.fixed - Linear.of(variable).times(step)).variables:
         return False

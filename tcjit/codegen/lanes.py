@@ -394,7 +394,7 @@ class LaneEmitter(ReadEmitter):
     def loaded_halves(self, loop: For, count: int) -> HalfLanes | None:
         """What so many terms of a loop convert."""
         halves = find_half_lanes(self, loop, self.machine)
-        return replace(halves, writes=()) if halves is not None and halves.reads and count % halves.width == 0 else None
+        return replace(halves, writes=(), interleaved=()) if halves is not None and halves.reads and count % halves.width == 0 else None
 
     def terms(self, dtype: str, count: int, loop: For, run: Run, value: Expr) -> list[str]:
         """So many values of an expression over a loop, from ``tc_first`` on, in an array."""
