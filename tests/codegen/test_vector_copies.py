@@ -171,7 +171,10 @@ def test_panels(order: str, dtype: str) -> None:
     expected = {"nn": {"tc_interleave"}, "tn": {"tc_interleave", "tc_transpose_1"}, "nt": {"tc_transpose_4"}}
     expected["tt"] = expected["tn"] | expected["nt"]
     if WIDE:
-        assert used == (expected[order] if dtype == "int8" else expected[order] & {"tc_transpose_4"})
+        if dtype == "int8":  # rows may stay as they are where the product has no panels of them
+            assert used and used <= expected[order]
+        else:
+            assert used == expected[order] & {"tc_transpose_4"}
 
 
 def test_other_loops_are_left_alone() -> None:

@@ -40,7 +40,7 @@ PROGRAMS: Mapping[str, tuple[str, tuple[tuple[int, ...], ...], str, str]] = {
     "in place": (IN_PLACE, ((300, 20), (337, 20)), "j_block", "B_staged C"),
     "batch": (BATCH, ((12, 40, 10), (12, 33, 10)), "b", "Y_staged C"),
     "matrices in the same lines": (LINES, ((40, 10, 3, 20), (33, 10)), "c b_block", "X_staged O"),
-    "all matrices in the same lines": (LINES, ((40, 10, 3, 2), (33, 10)), "b c", "X_staged O"),
+    "all matrices in the same lines": (LINES, ((40, 10, 3, 2), (97, 10)), "b c", "X_staged O"),
     "blocks of each of a batch": (BATCH, ((3, 300, 20), (3, 337, 20)), "b n_block", "Y_staged C"),
 }
 
